@@ -1,0 +1,34 @@
+"""The generative side: layers, kernels, likelihoods, and the paper's rules for their sizes."""
+
+from esmc_pyro.models.esmc import ESMC, observed
+from esmc_pyro.models.kernels import KERNELS, make_kernel
+from esmc_pyro.models.layer import Layer
+from esmc_pyro.models.likelihoods import (
+    EEOE,
+    LIKELIHOODS,
+    MPU,
+    Bernoulli,
+    Experts,
+    Gaussian,
+    Likelihood,
+    make_likelihood,
+)
+from esmc_pyro.models.linalg import NotPositiveDefiniteError, jittered_cholesky
+
+__all__ = [
+    "EEOE",
+    "ESMC",
+    "KERNELS",
+    "LIKELIHOODS",
+    "MPU",
+    "Bernoulli",
+    "Experts",
+    "Gaussian",
+    "Layer",
+    "Likelihood",
+    "NotPositiveDefiniteError",
+    "jittered_cholesky",
+    "make_kernel",
+    "make_likelihood",
+    "observed",
+]

@@ -1,0 +1,58 @@
+"""What a guide owes: one small protocol, so that the model never knows which guide it is fitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyro
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor
+
+from esmc_pyro.models import ESMC, observed
+
+
+class Guide(PyroModule):
+    """``q`` over every latent site of ``ESMC``, with the model's own signature ``guide(X, Y, rows)``.
+
+    A guide is made from the model and the data it will be fitted to, ``SomeGuide(model, X, Y, **options)``, and owes::
+
+        sample_globals()                    the Pyro statements of every f_*, u_*; returns [u_c, ..., u_z], (..., O, M) each
+        sample_locals(x, y, known, rows, us) the Pyro statements of c_hat, c, z_hat, z for the rows of a batch, inside
+                                             the plate over instances; returns the z at which q(E) is taken (..., n, K)
+        u_means()                           [E u_c, ..., E u_z], (O, M) each: all that plug-in prediction needs
+
+    Everything else (prediction, draws for new rows, saving) is made of these. ``rows`` are positions in the training data,
+    for guides that keep parameters for each row.
+    """
+
+    def __init__(self, model: ESMC) -> None:
+        super().__init__("guide")
+        # in a tuple, so that the model is not a submodule: its parameters are the model's, not the guide's
+        self._model = (model,)
+
+    @property
+    def model(self) -> ESMC:
+        return self._model[0]
+
+    def sample_globals(self) -> list[Tensor]:
+        raise TypeError(f"{type(self).__name__} must define sample_globals()")
+
+    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
+        raise TypeError(f"{type(self).__name__} must define sample_locals(x, y, known, rows, us)")
+
+    def u_means(self) -> list[Tensor]:
+        raise TypeError(f"{type(self).__name__} must define u_means()")
+
+    def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
+        us = self.sample_globals()
+        with pyro.plate("instances", len(X), subsample=rows, dim=-1):
+            rows = torch.arange(len(X)) if rows is None else rows
+            y, known = observed(Y, rows)
+            z = self.sample_locals(X[rows], y, known, rows, us)
+            self.model.likelihood.guide(z, y, known)
+
+    def _plates(self) -> Iterable[tuple[Any, Any]]:
+        for layer in self.model.layers:
+            yield layer, pyro.plate(layer.plate, layer.outputs, dim=-1)

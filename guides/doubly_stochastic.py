@@ -1,0 +1,113 @@
+"""The doubly stochastic guide: only ``q(u)`` is learned, and every local conditional is the model's own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.transforms import LowerCholeskyAffine
+from pyro.nn import PyroParam
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from esmc_pyro.guides.base import Guide
+from esmc_pyro.guides.start import label_informed_start
+from esmc_pyro.models import ESMC, Layer
+
+COVARIANCES = ("diagonal", "shared", "full")
+
+
+class DoublyStochasticGuide(Guide):
+    """``q = q(u) p(f | u) p(c_hat | u, x) p(c | c_hat) p(z_hat | c, u) p(z | z_hat) p(E | z, y)``, nothing kept a row.
+
+    ``q(u)`` is whitened: ``u = Lw v`` with ``Lw Lw' = K + alpha^2 I``, so ``v ~ N(0, I)`` a priori and ``D(x) u = A(x) v``::
+
+        q(v_o) = N(v_loc_o, V_o)    v_loc O x M; V_o by choice
+        covariance="diagonal"       v_scale O x M
+        covariance="shared"         v_tril M x M, one for all outputs
+        covariance="full"           v_tril O x M x M
+
+    Nothing grows with the number of rows. ``start`` is as in ``PaperGuide``; ``scale`` is the first standard deviation.
+    """
+
+    def __init__(
+        self,
+        model: ESMC,
+        X: Tensor,
+        Y: Tensor,
+        *,
+        covariance: Literal["diagonal", "shared", "full"] = "diagonal",
+        start: Literal["labels", "zero"] = "labels",
+        scale: float = 0.1,
+    ) -> None:
+        super().__init__(model)
+        if covariance not in COVARIANCES:
+            raise ValueError(f"covariance must be one of {list(COVARIANCES)}; got {covariance!r}")
+        if start not in ("labels", "zero"):
+            raise ValueError(f"start must be 'labels' or 'zero'; got {start!r}")
+        self.covariance = covariance
+        us = label_informed_start(model, X, Y) if start == "labels" else None
+        for depth, layer in enumerate(model.layers):
+            O, M = layer.outputs, layer.pseudo_count
+            v = X.new_zeros(O, M) if us is None else layer.whiten(us[depth]).detach()
+            setattr(self, f"{layer.site}_v_loc", nn.Parameter(v.clone()))
+            if covariance == "diagonal":
+                spread = PyroParam(torch.full_like(v, scale), constraints.positive)
+            else:
+                tril = scale * torch.eye(M, dtype=X.dtype)
+                spread = PyroParam(
+                    tril if covariance == "shared" else tril.expand(O, M, M).clone(), constraints.lower_cholesky
+                )
+            setattr(self, f"{layer.site}_v_{'scale' if covariance == 'diagonal' else 'tril'}", spread)
+
+    def v_loc(self, layer: Layer) -> Tensor:
+        """The mean of ``v``, O x M."""
+        return getattr(self, f"{layer.site}_v_loc")
+
+    def q_v(self, layer: Layer) -> dist.TorchDistribution:
+        """``q(v)`` of a layer: batch O, event M."""
+        if self.covariance == "diagonal":
+            return dist.Normal(self.v_loc(layer), getattr(self, f"{layer.site}_v_scale")).to_event(1)
+        return dist.MultivariateNormal(self.v_loc(layer), scale_tril=getattr(self, f"{layer.site}_v_tril"))
+
+    def output_variance(self, layer: Layer, features: Tensor) -> Tensor:
+        """``A_n V_o A_n'``, the variance that ``q(v)`` gives output ``o`` of row ``n``: broadcasts to ``(..., n, O)``."""
+        if self.covariance == "diagonal":
+            return features.square() @ getattr(self, f"{layer.site}_v_scale").square().mT
+        tril = getattr(self, f"{layer.site}_v_tril")
+        if self.covariance == "shared":
+            return (features @ tril).square().sum(-1, keepdim=True)
+        return torch.einsum("...nm,omk->...nok", features, tril).square().sum(-1)
+
+    def kl(self, layer: Layer) -> Tensor:
+        """``KL(q(u) || p(u)) = KL(q(v) || N(0, I))``, summed over the outputs; whitening leaves it unchanged."""
+        loc = self.v_loc(layer)
+        if self.covariance == "diagonal":
+            scale = getattr(self, f"{layer.site}_v_scale")
+            return 0.5 * (scale.square() + loc.square() - 1).sum() - scale.log().sum()
+        tril = getattr(self, f"{layer.site}_v_tril")
+        copies = layer.outputs if self.covariance == "shared" else 1
+        spread = 0.5 * tril.square().sum() - tril.diagonal(dim1=-2, dim2=-1).log().sum()
+        return 0.5 * loc.square().sum() - 0.5 * loc.numel() + copies * spread
+
+    def sample_globals(self) -> list[Tensor]:
+        us = []
+        for layer, plate in self._plates():
+            with plate:
+                unwhiten = LowerCholeskyAffine(layer.pseudo_instances.new_zeros(layer.pseudo_count), layer.factor())
+                u = pyro.sample(f"u_{layer.site}", dist.TransformedDistribution(self.q_v(layer), [unwhiten]))
+                pyro.sample(f"f_{layer.site}", layer.functions_given(u))
+                us.append(u)
+        return us
+
+    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
+        h = x
+        for layer, u in zip(self.model.layers, us, strict=True):
+            h = layer(h, u)
+        return h
+
+    def u_means(self) -> list[Tensor]:
+        with torch.no_grad():
+            return [self.v_loc(layer) @ layer.factor().mT for layer in self.model.layers]

@@ -1,0 +1,101 @@
+"""The paper's guide: every factor of its variational distribution."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.nn import PyroParam
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from esmc_pyro.guides.base import Guide
+from esmc_pyro.guides.start import label_informed_start
+from esmc_pyro.models import ESMC
+
+
+class PaperGuide(Guide):
+    """``q = q(f) q(u) p(c_hat | u, x) q(c) p(z_hat | c, u) q(z) q(E)``, a factor each (see ``models.esmc`` for the sites).
+
+    Per layer ``c`` with ``O`` outputs and ``M`` pseudo-instances, over ``N + I`` rows::
+
+        q(f_c) = MVN(f_loc, f_tril f_tril')    f_loc O x M, f_tril M x M shared by the outputs
+        q(u_c) = Normal(u_loc, u_scale)        O x M each; covariance="full": u_tril M x M shared by the outputs
+        q(c)   = Normal(c_loc, c_scale)        (N + I) x O each, a row for each instance
+        q(E)   = the likelihood's own best factor, given E z (``Likelihood.guide``)
+
+    ``start="labels"`` begins at ``label_informed_start``, ``start="zero"`` at zero means. Plain tensors, so that the analytic
+    solver can write its result here.
+    """
+
+    def __init__(
+        self,
+        model: ESMC,
+        X: Tensor,
+        Y: Tensor,
+        *,
+        covariance: Literal["diagonal", "full"] = "diagonal",
+        start: Literal["labels", "zero"] = "labels",
+    ) -> None:
+        super().__init__(model)
+        if covariance not in ("diagonal", "full"):
+            raise ValueError(f"covariance must be 'diagonal' or 'full' for the guide 'paper'; got {covariance!r}")
+        if start not in ("labels", "zero"):
+            raise ValueError(f"start must be 'labels' or 'zero'; got {start!r}")
+        self.covariance = covariance
+        dtype = X.dtype
+        if start == "labels":
+            us = label_informed_start(model, X, Y)
+            with torch.no_grad():
+                outputs = model.plug_in(X, us)
+        else:
+            us = [torch.zeros(layer.outputs, layer.pseudo_count, dtype=dtype) for layer in model.layers]
+            outputs = [torch.zeros(len(X), layer.outputs, dtype=dtype) for layer in model.layers]
+        for layer, u, output in zip(model.layers, us, outputs, strict=True):
+            M, name = layer.pseudo_count, layer.site
+            self._set(name, "f_loc", u.clone())
+            self._set(name, "f_tril", 0.1 * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
+            self._set(name, "u_loc", u.clone())
+            if covariance == "full":
+                self._set(name, "u_tril", 0.1 * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
+            else:
+                self._set(name, "u_scale", torch.full_like(u, 0.1), constraints.positive)
+            self._set(name, "loc", output.clone())
+            self._set(name, "scale", torch.full_like(output, layer.gamma.item()), constraints.positive)
+
+    def _set(self, layer: str, what: str, value: Tensor, constraint: constraints.Constraint | None = None) -> None:
+        setattr(self, f"{layer}_{what}", nn.Parameter(value) if constraint is None else PyroParam(value, constraint))
+
+    def get(self, layer: str, what: str) -> Tensor:
+        """A parameter by layer and name: ``get("c", "u_loc")``."""
+        return getattr(self, f"{layer}_{what}")
+
+    def q_u(self, layer: str) -> dist.TorchDistribution:
+        """``q(u)`` of a layer: batch O, event M."""
+        loc = self.get(layer, "u_loc")
+        if self.covariance == "full":
+            return dist.MultivariateNormal(loc, scale_tril=self.get(layer, "u_tril"))
+        return dist.Normal(loc, self.get(layer, "u_scale")).to_event(1)
+
+    def sample_globals(self) -> list[Tensor]:
+        us = []
+        for layer, plate in self._plates():
+            name = layer.site
+            with plate:
+                q_f = dist.MultivariateNormal(self.get(name, "f_loc"), scale_tril=self.get(name, "f_tril"))
+                pyro.sample(f"f_{name}", q_f)
+                us.append(pyro.sample(f"u_{name}", self.q_u(name)))
+        return us
+
+    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
+        h = x
+        for layer, u in zip(self.model.layers, us, strict=True):
+            pyro.sample(layer.hat, layer.conditional(h, u).to_event(1))
+            loc, scale = self.get(layer.site, "loc")[rows], self.get(layer.site, "scale")[rows]
+            h = pyro.sample(layer.site, dist.Normal(loc, scale).to_event(1))
+        return loc
+
+    def u_means(self) -> list[Tensor]:
+        return [self.get(layer.site, "u_loc").detach() for layer in self.model.layers]

@@ -1,0 +1,36 @@
+"""Cholesky factors that hold: double precision, escalating jitter, a clear error when nothing helps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+
+
+class NotPositiveDefiniteError(ValueError):
+    """A matrix that should be positive definite is not, even with the largest jitter."""
+
+
+def jittered_cholesky(matrix: Tensor, name: str = "matrix") -> Tensor:
+    """Lower factor ``L`` of ``matrix + jitter * mean(diag(matrix)) * I = L L'``.
+
+    The factor is computed in float64 with the smallest jitter of ``JITTERS`` that succeeds, and
+    returned in the dtype of ``matrix``. Shapes: ``(M, M) -> (M, M)``.
+    """
+    double = matrix.to(torch.float64)
+    if not torch.isfinite(double).all():
+        raise NotPositiveDefiniteError(
+            f"{name} has entries that are not finite, so it has no Cholesky factor; "
+            "expected finite features, length-scales and noises"
+        )
+    scale = double.diagonal().mean().detach()
+    eye = torch.eye(len(double), dtype=double.dtype, device=double.device)
+    for jitter in JITTERS:
+        factor, failed = torch.linalg.cholesky_ex(double + jitter * scale * eye)
+        if not failed:
+            return factor.to(matrix.dtype)
+    raise NotPositiveDefiniteError(
+        f"{name} ({len(double)} x {len(double)}) is not positive definite even with {JITTERS[-1]:g} times its mean "
+        f"diagonal {scale.item():.3g} added; expected a valid kernel (check its length-scale and variance)"
+    )

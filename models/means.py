@@ -1,0 +1,31 @@
+"""Mean functions of a layer: what its Gaussian processes deviate from. Without one the mean is zero."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Constant(nn.Module):
+    """``mean(x) = offset``: a number for each output. Shapes: ``(..., d) -> (O,)``, which broadcasts over rows."""
+
+    def __init__(self, offset: Tensor) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(offset.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.offset
+
+
+class Linear(nn.Module):
+    """``mean(x) = x W + offset``, with ``W`` of shape ``(d, O)``. Shapes: ``(..., d) -> (..., O)``."""
+
+    def __init__(self, weight: Tensor, offset: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.offset = nn.Parameter(
+            torch.zeros(weight.shape[1]).to(weight) if offset is None else offset.detach().clone()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.offset

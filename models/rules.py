@@ -1,0 +1,86 @@
+"""The paper's rules for what a user need not choose, and the start that its PCA of the labels gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+from esmc_pyro.models.layer import Layer
+
+
+def experts_from_ratio(Y: Tensor, cap: int = 100) -> int:
+    """``B = min(#zeros / #ones, cap)``, rounded down, at least 1; the authors' code caps at 50. NaN counts as neither."""
+    ones = int((Y == 1).sum())
+    zeros = int((Y == 0).sum())
+    return cap if ones == 0 else max(1, min(zeros // ones, cap))
+
+
+def pseudo_count(N: int) -> int:
+    """``M``: 0.1 N below 10000 rows, 0.01 N below 20000, else 400; at least 1."""
+    if N < 10_000:
+        return max(1, round(0.1 * N))
+    return round(0.01 * N) if N < 20_000 else 400
+
+
+def lengthscale_from_distances(X: Tensor, rule: str = "paper", rows: int = 1000, seed: int = 0) -> float:
+    """``sigma_c`` from the Euclidean distances between distinct rows (of a random ``rows`` of them).
+
+    ``"paper"``: twice the mean distance. ``"authors"``: the median, as in their code. Identical rows give 1.
+    """
+    if rule not in ("paper", "authors"):
+        raise ValueError(f"rule must be 'paper' or 'authors'; got {rule!r}")
+    if len(X) > rows:
+        X = X[np.random.default_rng(seed).permutation(len(X))[:rows]]
+    distances = torch.nn.functional.pdist(X)
+    if not len(distances) or not distances.max() > 0:
+        return 1.0
+    scale = 2 * distances.mean() if rule == "paper" else distances.median()
+    return scale.item() if scale > 0 else distances[distances > 0].median().item()
+
+
+def choose_pseudo_rows(N: int, M: int, seed: int = 0) -> np.ndarray:
+    """``M`` of ``N`` rows at random; each row once before any row twice, so that ``M > N`` works too."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(N) for _ in range(-(-M // N))])[:M]
+
+
+def choose_pseudo_instances(X: Tensor, M: int, method: str = "random", seed: int = 0) -> Tensor:
+    """``S_c`` (M x F): a random subset of the rows of ``X``, or their k-means centres (``method="kmeans"``)."""
+    if method not in ("random", "kmeans"):
+        raise ValueError(f"pseudo-instances must be chosen by 'random' or 'kmeans'; got {method!r}")
+    if method == "random" or len(torch.unique(X, dim=0)) <= M:
+        return X[choose_pseudo_rows(len(X), M, seed)]
+    kmeans = MiniBatchKMeans(M, random_state=seed, n_init=1, batch_size=max(1024, 3 * M)).fit(X.numpy())
+    return torch.as_tensor(kmeans.cluster_centers_).to(X)
+
+
+def latent_pseudo_instances(layer: Layer, u: Tensor) -> Tensor:
+    """``S_z <- E f_c(S_c)``: the first layer's mean at its own pseudo-instances, given ``u_c`` (O x M). Shape M x O."""
+    return layer.predict(layer.pseudo_instances, u)
+
+
+def label_scores(Y: Tensor, width: int) -> Tensor:
+    """The latent start: the top ``width`` left singular vectors of the standardised labels, scaled to unit variance.
+
+    Unknown entries (NaN) count as their label's frequency, and a label that never varies adds nothing. Directions beyond
+    the rank of ``Y`` are zero. Shapes: ``(N, K) -> (N, width)``.
+    """
+    known = ~torch.isnan(Y)
+    filled = torch.where(known, Y, torch.zeros((), dtype=Y.dtype))
+    frequency = filled.sum(0) / known.sum(0).clamp(min=1)
+    centred = torch.where(known, filled - frequency, torch.zeros((), dtype=Y.dtype))
+    spread = centred.square().mean(0).sqrt()
+    standard = centred / torch.where(spread > 0, spread, torch.ones_like(spread))
+    rank = min(width, *standard.shape)
+    if min(standard.shape) > 4 * rank:
+        with torch.random.fork_rng(devices=[]):  # the randomised SVD draws numbers: same labels, same start
+            torch.manual_seed(0)
+            left, values, _ = torch.svd_lowrank(standard, q=min(2 * rank, min(standard.shape)), niter=4)
+    else:
+        left, values, _ = torch.linalg.svd(standard, full_matrices=False)
+    scores = standard.new_zeros(len(Y), width)
+    keep = values[:rank] > 1e-6 * values[0].clamp(min=1e-30)
+    scores[:, :rank] = left[:, :rank] * keep * len(Y) ** 0.5
+    return scores
