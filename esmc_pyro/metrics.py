@@ -240,7 +240,7 @@ def _rank(true: Bools, known: Bools, scores: Floats, label_worth: Floats | None 
         hits = np.take_along_axis(true[r], order, axis=1).astype(float)
         gains[block] = groups.share(hits)
         coverage[block] = _coverage_of_rows(gains[block], groups)
-        lraps[block] = _lrap_of_rows(gains[block], groups, true[r].sum(axis=1), known[r].sum(axis=1))
+        lraps[block] = _lrap_of_rows(gains[block], groups, true[r].sum(axis=1))
         if label_worth is not None and worth is not None and best is not None:
             worth[block] = groups.share(hits * label_worth[order])[:, :depth]
             values = true[r] * label_worth
@@ -297,12 +297,10 @@ def _coverage_of_rows(gains: Floats, groups: _TiedGroups) -> Floats:
     return result
 
 
-def _lrap_of_rows(
-    gains: Floats, groups: _TiedGroups, true: npt.NDArray[np.int64], known: npt.NDArray[np.int64]
-) -> Floats:
+def _lrap_of_rows(gains: Floats, groups: _TiedGroups, true: npt.NDArray[np.int64]) -> Floats:
     above = np.take_along_axis(np.cumsum(gains, axis=1), groups.last, axis=1)
     precision = (gains * above / (groups.last + 1)).sum(axis=1)
-    return np.where((true == 0) | (true == known), 1.0, precision / np.maximum(true, 1))
+    return np.where(true == 0, 1.0, precision / np.maximum(true, 1))
 
 
 # --- from a ranking to numbers; `weights` (draws × n) counts each row, None counts every row once ---------------------

@@ -300,6 +300,9 @@ def test_calibration_error_by_hand_and_by_loop():
     # bin [0.2, 0.3): |0.2 - 1| of one entry; bin [0.9, 1]: |0.925 - 0.5| of two
     assert m.expected_calibration_error(Y, P) == pytest.approx((0.8 + 2 * 0.425) / 3)
     assert m.expected_calibration_error([[1, 0]], [[1.0, 0.0]]) == 0
+    assert m.expected_calibration_error([[0, 1]], [[1.0, 0.9]]) == pytest.approx(
+        0.45
+    )  # a probability of 1 has no bin of its own
     rng = np.random.default_rng(0)
     p = rng.random((50, 8))
     y = (rng.random((50, 8)) < p**2).astype(float)

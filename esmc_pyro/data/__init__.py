@@ -1,6 +1,8 @@
-"""Datasets: one `Dataset`, readers for what people have, and the sets known by name."""
+"""Datasets: one `Dataset`, readers for what people have, sets known by name, digit pictures, ways to lose labels."""
 
+from esmc_pyro.data.corrupt import hide_entries, hide_rows, remove_ones
 from esmc_pyro.data.dataset import Dataset
+from esmc_pyro.data.digits import load_digit_pictures, make_digit_pictures
 from esmc_pyro.data.errors import DataError
 from esmc_pyro.data.extreme import read_extreme
 from esmc_pyro.data.known import KNOWN_SETS, KnownSet
@@ -17,7 +19,11 @@ __all__ = [
     "DataError",
     "Dataset",
     "KnownSet",
+    "hide_entries",
+    "hide_rows",
     "load_dataset",
+    "load_digit_pictures",
+    "make_digit_pictures",
     "read_extreme",
     "read_matlab",
     "read_meka",
@@ -25,5 +31,6 @@ __all__ = [
     "read_npz",
     "read_svmlight",
     "read_table",
+    "remove_ones",
     "write_npz",
 ]
