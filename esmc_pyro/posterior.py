@@ -23,8 +23,8 @@ SITES = ("z", "suitability", "y")
 class Posterior:
     """``q`` after a fit, whichever algorithm made it.
 
-    ``history`` has a row for each epoch (or block update) with at least ``elbo`` and ``seconds``; ``interrupted`` says that the
-    user stopped the fit early.
+    ``history`` has a row for each epoch (or block update) with at least ``elbo`` and ``seconds``; ``interrupted`` says
+    that the user stopped the fit early.
     """
 
     model: ESMC
@@ -53,8 +53,8 @@ class Posterior:
     ) -> dict[str, Tensor]:
         """Posterior-predictive draws for the rows of ``X``: draws x rows x K for each of ``sites``.
 
-        Each draw takes ``f`` and ``u`` from the guide, then runs the model itself from ``x`` to ``y``. ``suitability`` is
-        ``sigma(lambda z)``; any other local site of the model (``c``, ``z_hat``, ...) may be asked for by name.
+        Each draw takes ``f`` and ``u`` from the guide, then runs the model itself from ``x`` to ``y``. ``suitability``
+        is ``sigma(lambda z)``; any other local site of the model (``c``, ``z_hat``, ...) may be asked for by name.
         """
         X = self._check(X)
         check_number(draws, "draws", low=1, whole=True)

@@ -1,4 +1,4 @@
-"""Input checks: one clear sentence that names the argument, what came and what was expected, before any work is done."""
+"""Input checks before any work is done: one clear sentence with the argument, what came and what was expected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _tensor(value: Any, name: str) -> Tensor:
             array = np.asarray(value)
             if not np.issubdtype(array.dtype, np.floating):
                 array = array.astype(np.float32)
-            value = torch.as_tensor(array)
+            # tensors need memory that is writable and in order; frames and views of arrays may have other
+            value = torch.as_tensor(np.require(array, requirements=["C", "W"]))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} must be an array of numbers; got {type(value).__name__} ({error})") from None
     return value if value.dtype in (torch.float32, torch.float64) else value.to(torch.float32)

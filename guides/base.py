@@ -10,7 +10,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
-from esmc_pyro.models import ESMC, observed
+from esmc_pyro.models import ESMC, Layer, observed
 
 
 class Guide(PyroModule):
@@ -18,14 +18,17 @@ class Guide(PyroModule):
 
     A guide is made from the model and the data it will be fitted to, ``SomeGuide(model, X, Y, **options)``, and owes::
 
-        sample_globals()                    the Pyro statements of every f_*, u_*; returns [u_c, ..., u_z], (..., O, M) each
+        sample_globals()                     the Pyro statements of every f_*, u_*; returns [u_c, ..., u_z],
+                                             (..., O, M) each
         sample_locals(x, y, known, rows, us) the Pyro statements of c_hat, c, z_hat, z for the rows of a batch, inside
                                              the plate over instances; returns the z at which q(E) is taken (..., n, K)
-        u_means()                           [E u_c, ..., E u_z], (O, M) each: all that plug-in prediction needs
+        u_means()                            [E u_c, ..., E u_z], (O, M) each: all that plug-in prediction needs
 
-    Everything else (prediction, draws for new rows, saving) is made of these. ``rows`` are positions in the training data,
-    for guides that keep parameters for each row.
+    Everything else (prediction, draws for new rows, saving) is made of these. ``rows`` are positions in the training
+    data, for guides that keep parameters for each row.
     """
+
+    rows: int | None = None  # how many rows it keeps parameters for; None if it takes any data
 
     def __init__(self, model: ESMC) -> None:
         super().__init__("guide")
@@ -34,25 +37,31 @@ class Guide(PyroModule):
 
     @property
     def model(self) -> ESMC:
+        """The model that this is a guide of."""
         return self._model[0]
 
     def sample_globals(self) -> list[Tensor]:
+        """Every ``f`` and ``u``; returns the draws of ``u``."""
         raise TypeError(f"{type(self).__name__} must define sample_globals()")
 
     def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
+        """The local sites of these rows, given the draws of ``u``."""
         raise TypeError(f"{type(self).__name__} must define sample_locals(x, y, known, rows, us)")
 
     def u_means(self) -> list[Tensor]:
+        """The mean of ``u``, layer by layer."""
         raise TypeError(f"{type(self).__name__} must define u_means()")
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
+        """Draw every latent site, as the model's ``forward`` does; same arguments."""
         us = self.sample_globals()
         with pyro.plate("instances", len(X), subsample=rows, dim=-1):
-            rows = torch.arange(len(X)) if rows is None else rows
+            rows = torch.arange(len(X), device=X.device) if rows is None else rows
             y, known = observed(Y, rows)
             z = self.sample_locals(X[rows], y, known, rows, us)
             self.model.likelihood.guide(z, y, known)
 
-    def _plates(self) -> Iterable[tuple[Any, Any]]:
+    def _plates(self) -> Iterable[tuple[Layer, Any]]:
+        """Each layer with the plate over its outputs."""
         for layer in self.model.layers:
             yield layer, pyro.plate(layer.plate, layer.outputs, dim=-1)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from esmc_pyro.guides.base import Guide
-from esmc_pyro.guides.start import label_informed_start
+from esmc_pyro.guides.start import STARTS, label_informed_start
 from esmc_pyro.models import ESMC, Layer
+from esmc_pyro.validation import check_choice, check_number
 
 COVARIANCES = ("diagonal", "shared", "full")
 
@@ -22,14 +23,15 @@ COVARIANCES = ("diagonal", "shared", "full")
 class DoublyStochasticGuide(Guide):
     """``q = q(u) p(f | u) p(c_hat | u, x) p(c | c_hat) p(z_hat | c, u) p(z | z_hat) p(E | z, y)``, nothing kept a row.
 
-    ``q(u)`` is whitened: ``u = Lw v`` with ``Lw Lw' = K + alpha^2 I``, so ``v ~ N(0, I)`` a priori and ``D(x) u = A(x) v``::
+    ``q(u)`` is whitened, ``u = Lw v``, ``Lw Lw' = K + alpha^2 I``: a priori ``v ~ N(0, I)``, and ``D(x) u = A(x) v``::
 
         q(v_o) = N(v_loc_o, V_o)    v_loc O x M; V_o by choice
         covariance="diagonal"       v_scale O x M
         covariance="shared"         v_tril M x M, one for all outputs
         covariance="full"           v_tril O x M x M
 
-    Nothing grows with the number of rows. ``start`` is as in ``PaperGuide``; ``scale`` is the first standard deviation.
+    Nothing grows with the number of rows. ``start="labels"`` begins at ``label_informed_start``, which also moves the
+    model's later layers, ``start="zero"`` at zero means; ``scale`` is the first standard deviation of ``v``.
     """
 
     def __init__(
@@ -43,11 +45,10 @@ class DoublyStochasticGuide(Guide):
         scale: float = 0.1,
     ) -> None:
         super().__init__(model)
-        if covariance not in COVARIANCES:
-            raise ValueError(f"covariance must be one of {list(COVARIANCES)}; got {covariance!r}")
-        if start not in ("labels", "zero"):
-            raise ValueError(f"start must be 'labels' or 'zero'; got {start!r}")
+        check_choice(covariance, COVARIANCES, "covariance")
+        check_choice(start, STARTS, "start")
         self.covariance = covariance
+        check_number(scale, "scale", low=0, above=True)
         us = label_informed_start(model, X, Y) if start == "labels" else None
         for depth, layer in enumerate(model.layers):
             O, M = layer.outputs, layer.pseudo_count
@@ -73,7 +74,10 @@ class DoublyStochasticGuide(Guide):
         return dist.MultivariateNormal(self.v_loc(layer), scale_tril=getattr(self, f"{layer.site}_v_tril"))
 
     def output_variance(self, layer: Layer, features: Tensor) -> Tensor:
-        """``A_n V_o A_n'``, the variance that ``q(v)`` gives output ``o`` of row ``n``: broadcasts to ``(..., n, O)``."""
+        """``A_n V_o A_n'``, the variance that ``q(v)`` gives output ``o`` of row ``n``.
+
+        Shapes: ``(..., n, M) -> (..., n, O)``, or ``(..., n, 1)`` where the outputs share it.
+        """
         if self.covariance == "diagonal":
             return features.square() @ getattr(self, f"{layer.site}_v_scale").square().mT
         tril = getattr(self, f"{layer.site}_v_tril")

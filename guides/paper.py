@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from esmc_pyro.guides.base import Guide
-from esmc_pyro.guides.start import label_informed_start
+from esmc_pyro.guides.start import STARTS, label_informed_start
 from esmc_pyro.models import ESMC
+from esmc_pyro.validation import check_choice
+
+COVARIANCES = ("diagonal", "full")
 
 
 class PaperGuide(Guide):
-    """``q = q(f) q(u) p(c_hat | u, x) q(c) p(z_hat | c, u) q(z) q(E)``, a factor each (see ``models.esmc`` for the sites).
+    """``q = q(f) q(u) p(c_hat | u, x) q(c) p(z_hat | c, u) q(z) q(E)``, a factor for each site of ``models.esmc``.
 
     Per layer ``c`` with ``O`` outputs and ``M`` pseudo-instances, over ``N + I`` rows::
 
@@ -26,8 +29,9 @@ class PaperGuide(Guide):
         q(c)   = Normal(c_loc, c_scale)        (N + I) x O each, a row for each instance
         q(E)   = the likelihood's own best factor, given E z (``Likelihood.guide``)
 
-    ``start="labels"`` begins at ``label_informed_start``, ``start="zero"`` at zero means. Plain tensors, so that the analytic
-    solver can write its result here.
+    ``start="labels"`` begins at ``label_informed_start``, which also moves the model's later layers, ``start="zero"``
+    at zero means; ``q(f)`` begins at ``p(f | E u)``, its best given ``E u``. Plain tensors, so that the analytic solver
+    can write its result here.
     """
 
     def __init__(
@@ -40,11 +44,10 @@ class PaperGuide(Guide):
         start: Literal["labels", "zero"] = "labels",
     ) -> None:
         super().__init__(model)
-        if covariance not in ("diagonal", "full"):
-            raise ValueError(f"covariance must be 'diagonal' or 'full' for the guide 'paper'; got {covariance!r}")
-        if start not in ("labels", "zero"):
-            raise ValueError(f"start must be 'labels' or 'zero'; got {start!r}")
+        check_choice(covariance, COVARIANCES, "covariance of the guide 'paper'")
+        check_choice(start, STARTS, "start")
         self.covariance = covariance
+        self.rows = len(X)
         dtype = X.dtype
         if start == "labels":
             us = label_informed_start(model, X, Y)
@@ -54,14 +57,16 @@ class PaperGuide(Guide):
             us = [torch.zeros(layer.outputs, layer.pseudo_count, dtype=dtype) for layer in model.layers]
             outputs = [torch.zeros(len(X), layer.outputs, dtype=dtype) for layer in model.layers]
         for layer, u, output in zip(model.layers, us, outputs, strict=True):
-            M, name = layer.pseudo_count, layer.site
-            self._set(name, "f_loc", u.clone())
-            self._set(name, "f_tril", 0.1 * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
+            M, name, alpha = layer.pseudo_count, layer.site, layer.alpha.item()
+            with torch.no_grad():
+                functions = layer.functions_given(u)
+            self._set(name, "f_loc", functions.loc.clone())
+            self._set(name, "f_tril", functions.scale_tril[0].clone(), constraints.lower_cholesky)
             self._set(name, "u_loc", u.clone())
             if covariance == "full":
-                self._set(name, "u_tril", 0.1 * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
+                self._set(name, "u_tril", alpha * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
             else:
-                self._set(name, "u_scale", torch.full_like(u, 0.1), constraints.positive)
+                self._set(name, "u_scale", torch.full_like(u, alpha), constraints.positive)
             self._set(name, "loc", output.clone())
             self._set(name, "scale", torch.full_like(output, layer.gamma.item()), constraints.positive)
 

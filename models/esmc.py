@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import pyro
 import torch
@@ -13,7 +14,12 @@ from torch import Tensor
 from esmc_pyro.models import rules
 from esmc_pyro.models.kernels import make_kernel
 from esmc_pyro.models.layer import Layer
-from esmc_pyro.models.likelihoods import Likelihood, make_likelihood
+from esmc_pyro.models.likelihoods import Experts, Likelihood, make_likelihood
+from esmc_pyro.models.means import make_mean
+from esmc_pyro.validation import check_features, check_labels, check_number
+
+T = TypeVar("T")
+PerLayer: TypeAlias = T | Sequence[T]
 
 # Parameters belong to their module and to nobody else: two models never meet in a global store.
 pyro.settings.set(module_local_params=True)
@@ -35,11 +41,22 @@ def observed(Y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(known, y, y.new_zeros(())), known
 
 
+def per_layer(value: Any, names: Sequence[str], argument: str) -> list[Any]:
+    """``value`` for each of the layers ``names``: itself, or its items if it is a list or tuple of the right length."""
+    if not isinstance(value, list | tuple):
+        return [value] * len(names)
+    if len(value) != len(names):
+        raise ValueError(
+            f"{argument} must be one for all layers or a list with one for each of {list(names)}; got {len(value)}"
+        )
+    return list(value)
+
+
 class ESMC(PyroModule):
     """``x -> c -> z -> y``, site by site; see ``Layer`` and ``likelihoods`` for the distributions.
 
-    Every layer adds ``f_c``, ``u_c`` (outputs x M), ``c_hat`` and ``c`` (instances x outputs); the last one is called ``z``
-    and has an output for each of the K labels. Model and guides share one signature::
+    Every layer adds ``f_c``, ``u_c`` (outputs x M), ``c_hat`` and ``c`` (instances x outputs); the last one is called
+    ``z`` and has an output for each of the K labels. Model and guides share one signature::
 
         model(X, Y, rows)    X  (N + I) x F    features of labelled and unlabelled instances
                              Y  N x K          1, 0, or NaN where unknown; rows of X beyond Y are unlabelled;
@@ -64,60 +81,94 @@ class ESMC(PyroModule):
         widths: Sequence[int] | None = None,
         *,
         likelihood: str | Likelihood = "experts",
-        kernel: str | Kernel | Sequence[str | Kernel] = "rbf",
-        pseudo: int | None = None,
+        kernel: PerLayer[str | Kernel] = "rbf",
+        lengthscale: PerLayer[str | float] = "paper",
+        variance: PerLayer[float] = 1.0,
+        ard: PerLayer[bool] = False,
+        mean: PerLayer[str] = "zero",
+        pseudo: PerLayer[int] | None = None,
         pseudo_method: str = "random",
-        alpha: float = 0.1,
-        beta: float = 0.1,
-        gamma: float = 0.1,
-        fitc: bool = False,
+        alpha: PerLayer[float] = 0.1,
+        beta: PerLayer[float] = 0.1,
+        gamma: PerLayer[float] = 0.1,
+        fitc: PerLayer[bool] = False,
         learn: Iterable[str] = (),
         seed: int = 0,
     ) -> ESMC:
         """A model sized by the paper's rules where no size is given.
 
-        ``widths`` are the latent widths: ``[L]`` is the paper's model, ``[]`` one sparse GP from features to labels, longer
-        lists are deeper; None is ``[ceil(K / 4)]``. Pseudo-instances of a latent layer start at the label scores of
-        the same rows (``rules.label_scores``), which a guide moves to ``E f_c(S_c)``. ``likelihood="experts"`` takes ``B``
-        from the ratio of zeros to ones. ``kernel`` is one for all layers, or one a layer.
+        ``X`` is (N + I) x F and ``Y`` N x K as in ``forward``. Arguments marked ``PerLayer`` take one value for all
+        layers or a list with a value for each.
+
+        ``widths``       the latent widths: ``[L]`` is the paper's model, ``[]`` one sparse GP from features to labels,
+                         longer lists are deeper; None is ``[ceil(K / 4)]``
+        ``likelihood``   a name or an object; ``"experts"`` takes ``B`` from the ratio of zeros to ones
+        ``kernel``       a name, a sum such as ``"rbf+matern12"``, or a Pyro kernel (for one layer only)
+        ``lengthscale``  a number or a rule of ``rules.lengthscale_from_distances``; ``variance`` is ``k(x, x)``;
+                         ``ard`` gives each input a length-scale of its own
+        ``mean``         ``"zero"``, ``"constant"`` or ``"linear"`` (slopes starting at zero); the constants of the last
+                         layer start where they suit the label frequencies (``Likelihood.best_constant``)
+        ``pseudo``       ``M``; None is the paper's rule. Pseudo-instances of a latent layer are label scores of data
+                         rows (``rules.label_scores``), which the start of a guide moves to ``E f_c(S_c)``
+        ``learn``        what every layer learns (``Layer.LEARNABLE``)
         """
+        X = check_features(X)
+        Y = check_labels(Y, len(X)).to(X.dtype)
         K = Y.shape[1]
         widths = [-(-K // 4)] if widths is None else list(widths)
-        if any(w < 1 or int(w) != w for w in widths):
-            raise ValueError(f"widths must be whole numbers of latent dimensions, at least 1 each; got {widths}")
+        for width in widths:
+            check_number(width, "widths", low=1, whole=True)
         names = layer_names(len(widths) + 1)
-        kernels = [kernel] * len(names) if isinstance(kernel, str | Kernel) else list(kernel)
-        if len(kernels) != len(names):
-            raise ValueError(f"kernel must be one for all layers or one for each of {names}; got {len(kernels)}")
-        M = rules.pseudo_count(len(X)) if pseudo is None else pseudo
-        if M < 1:
-            raise ValueError(f"pseudo must be a number of pseudo-instances, at least 1; got {pseudo!r}")
-        inputs = X
-        layers = []
+        if len(names) > 1 and isinstance(kernel, Kernel):
+            raise ValueError(
+                f"kernel must be a list with an object for each of {names}; got one object for all of them"
+            )
+        likelihood = Experts(rules.experts_from_ratio(Y)) if likelihood == "experts" else make_likelihood(likelihood)
+        each = {
+            key: per_layer(value, names, key)
+            for key, value in {
+                "kernel": kernel, "lengthscale": lengthscale, "variance": variance, "ard": ard, "mean": mean,
+                "pseudo": rules.pseudo_count(len(X)) if pseudo is None else pseudo,
+                "alpha": alpha, "beta": beta, "gamma": gamma, "fitc": fitc,
+            }.items()
+        }  # fmt: skip
+        layers: list[Layer] = []
         for depth, (name, outputs) in enumerate(zip(names, [*widths, K], strict=True)):
+            given = {key: values[depth] for key, values in each.items()}
+            M, scale = given["pseudo"], given["lengthscale"]
+            check_number(M, "pseudo", low=1, whole=True)
+            check_number(given["variance"], "variance", low=0, above=True)
             if depth == 0:
+                inputs = X
                 pseudo_instances = rules.choose_pseudo_instances(X, M, pseudo_method, seed)
             else:
                 inputs = rules.label_scores(Y, widths[depth - 1])
                 pseudo_instances = inputs[rules.choose_pseudo_rows(len(inputs), M, seed)]
-            scale = rules.lengthscale_from_distances(inputs, seed=seed)
+            rule = scale if isinstance(scale, str) and isinstance(given["kernel"], str) else None
+            if isinstance(scale, str):
+                scale = rules.lengthscale_from_distances(inputs, scale, seed=seed)
+            check_number(scale, "lengthscale", low=0, above=True)
+            constant = likelihood.best_constant(rules.label_frequencies(Y)) if name == "z" else X.new_zeros(outputs)
             layers.append(
                 Layer(
                     name,
-                    make_kernel(kernels[depth], inputs.shape[1], lengthscale=scale),
-                    pseudo_instances.to(X.dtype),
+                    make_kernel(
+                        given["kernel"],
+                        inputs.shape[1],
+                        lengthscale=scale,
+                        variance=given["variance"],
+                        ard=given["ard"],
+                    ),
+                    pseudo_instances,
                     outputs,
                     plate="labels" if name == "z" else f"latent{name[1:]}",
-                    alpha=alpha,
-                    beta=beta,
-                    gamma=gamma,
-                    fitc=fitc,
+                    mean=make_mean(given["mean"], inputs.shape[1], constant),
+                    lengthscale_rule=rule,
                     learn=learn,
+                    **{key: given[key] for key in ("alpha", "beta", "gamma", "fitc")},
                 )
             )
-        if likelihood == "experts":
-            likelihood = make_likelihood("experts", B=rules.experts_from_ratio(Y))
-        return cls(layers, make_likelihood(likelihood))
+        return cls(layers, likelihood).to(X.dtype)
 
     @property
     def labels(self) -> int:
@@ -134,10 +185,13 @@ class ESMC(PyroModule):
             if Y is None:
                 self.likelihood(h)
             else:
-                self.likelihood(h, *observed(Y, torch.arange(len(X)) if rows is None else rows))
+                self.likelihood(h, *observed(Y, torch.arange(len(X), device=X.device) if rows is None else rows))
 
     def plug_in(self, x: Tensor, us: Sequence[Tensor]) -> list[Tensor]:
-        """The mean of every layer's output with each layer's input at its mean: ``[E f_c(x), E f_z(E f_c(x))]``."""
+        """The mean of every layer's output with each layer's input at its mean: ``[E f_c(x), E f_z(E f_c(x))]``.
+
+        Shapes: ``(n, F), [(L, M), (K, M)] -> [(n, L), (n, K)]``.
+        """
         outputs = []
         for layer, u in zip(self.layers, us, strict=True):
             x = layer.predict(x, u)

@@ -1,11 +1,11 @@
-"""Kernels by name. Every kernel is one of ``pyro.contrib.gp.kernels``; any other of those can be passed as an object."""
+"""Kernels by name. Each is one of ``pyro.contrib.gp.kernels``; any other of those can be passed as an object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from pyro.contrib.gp.kernels import RBF, Exponential, Kernel, Matern32, Matern52, Sum
+from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
 from torch import Tensor
 
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
@@ -26,15 +26,19 @@ def make_kernel(
     share the variance equally. ``ard=True`` gives each dimension a length-scale of its own.
     """
     if isinstance(name, Kernel):
+        if max(name.active_dims) >= inputs:
+            raise ValueError(
+                f"kernel {type(name).__name__} must work on the {inputs} inputs of its layer; "
+                f"got one for {max(name.active_dims) + 1}"
+            )
         return name
     parts = name.split("+")
-    unknown = [part for part in parts if part not in KERNELS]
-    if unknown:
+    if any(part not in KERNELS for part in parts):
         raise ValueError(f"kernel must be a Pyro kernel or a '+' of {sorted(KERNELS)}; got {name!r}")
 
     def one(part: str) -> Kernel:
         scales = torch.full((inputs,), float(lengthscale)) if ard else torch.tensor(float(lengthscale))
-        return KERNELS[part](inputs, variance=torch.tensor(variance / len(parts)), lengthscale=scales)
+        return KERNELS[part](inputs, variance=torch.tensor(float(variance) / len(parts)), lengthscale=scales)
 
     kernel = one(parts[0])
     for part in parts[1:]:
@@ -42,11 +46,28 @@ def make_kernel(
     return kernel
 
 
+def set_lengthscale(kernel: Kernel, lengthscale: float) -> None:
+    """Give every length-scale inside ``kernel`` (parts of a sum, dimensions of an ARD kernel) this value."""
+    for part in kernel.modules():
+        if isinstance(part, Isotropy):
+            part.lengthscale = torch.full_like(part.lengthscale.detach(), float(lengthscale))
+
+
+def is_stationary(kernel: Kernel) -> bool:
+    """Whether ``k(x, s)`` is known to depend on ``x - s`` only."""
+    if isinstance(kernel, Combination):
+        return is_stationary(kernel.kern0) and (not isinstance(kernel.kern1, Kernel) or is_stationary(kernel.kern1))
+    return isinstance(kernel, Isotropy)
+
+
 def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
     """``k(x, s)`` for rows of any batch shape: ``(..., n, d), (M, d) -> (..., n, M)``.
 
-    Pyro's kernels take matrices only; draws of a latent layer have more dimensions (vectorised particles).
+    Pyro's kernels take matrices only; draws of a latent layer have more dimensions (vectorised particles). They find
+    ``|x - s|^2`` from ``|x|^2 - 2 x s' + |s|^2``, which loses digits far from the origin, so the origin is moved to the
+    middle of ``s`` where that changes nothing else.
     """
-    if x.dim() <= 2:
-        return kernel(x, s)
+    if is_stationary(kernel):
+        middle = s.detach().mean(0)
+        x, s = x - middle, s - middle
     return kernel(x.reshape(-1, x.shape[-1]), s).reshape(*x.shape[:-1], len(s))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import pyro
 import pyro.distributions as dist
@@ -12,8 +13,21 @@ from pyro.nn import PyroModule, PyroParam
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from esmc_pyro.models.kernels import kernel_matrix
+from esmc_pyro.models.kernels import is_stationary, kernel_matrix
 from esmc_pyro.models.linalg import jittered_cholesky
+from esmc_pyro.validation import check_number
+
+
+class _Kept(NamedTuple):
+    """A matrix, with copies of what it was made from."""
+
+    kernel: Kernel
+    shapers: list[Tensor]
+    value: Tensor
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
 class Layer(PyroModule):
@@ -32,8 +46,9 @@ class Layer(PyroModule):
     With ``fitc=True`` the variance of ``c_hat`` is ``beta^2 + k(x, x) - |A(x)|^2``, the exact conditional of a Gaussian
     process, wide far from the pseudo-instances; the paper keeps the constant ``beta^2``.
 
-    ``learn`` names what is learned, of ``kernel``, ``pseudo_instances``, ``alpha``, ``beta``, ``gamma``, ``mean``; the
-    rest stays as given.
+    ``mean`` is a mean function (``means``), zero if None. ``learn`` names what is learned, of ``kernel``,
+    ``pseudo_instances``, ``alpha``, ``beta``, ``gamma``, ``mean``; the rest stays as given. A ``lengthscale_rule`` (see
+    ``rules.lengthscale_from_distances``) lets a guide's start set the length-scale anew once it knows the inputs.
     """
 
     LEARNABLE = ("kernel", "pseudo_instances", "alpha", "beta", "gamma", "mean")
@@ -51,16 +66,17 @@ class Layer(PyroModule):
         gamma: float = 0.1,
         mean: nn.Module | None = None,
         fitc: bool = False,
+        lengthscale_rule: str | None = None,
         learn: Iterable[str] = (),
     ) -> None:
         super().__init__(name)
         for key, value in {"alpha": alpha, "beta": beta, "gamma": gamma}.items():
-            if not value > 0:
-                raise ValueError(f"{key} must be a positive number; got {value!r}")
+            check_number(value, key, low=0, above=True)
         self.site = name
         self.plate = plate
         self.outputs = outputs
         self.fitc = fitc
+        self.lengthscale_rule = lengthscale_rule
         self.kernel = kernel
         self.mean = mean
         self.pseudo_instances = nn.Parameter(pseudo_instances.detach().clone())
@@ -70,7 +86,7 @@ class Layer(PyroModule):
         self.gamma = PyroParam(like.new_tensor(float(gamma)), constraints.positive)
         self.to(like.dtype)
         self.learn(*learn)
-        self._constant: tuple[object, Tensor] | None = None
+        self._cache: dict[str, _Kept] = {}
 
     def learn(self, *names: str) -> Layer:
         """Learn exactly these (of ``LEARNABLE``) from now on and hold the rest fixed."""
@@ -93,26 +109,41 @@ class Layer(PyroModule):
 
     def covariance(self) -> Tensor:
         """``K = k(S, S)``, M x M."""
-        return self.kernel(self.pseudo_instances)
+        return self._covariance().to(self.pseudo_instances.dtype)
 
-    def _shapes_factor(self) -> list[Tensor]:
-        return [*self.kernel.parameters(), self.pseudo_instances, self.alpha_unconstrained]
+    def _covariance(self) -> Tensor:
+        # in double precision where the kernel allows it: in float32 the smallest eigenvalues of K would be noise
+        s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
+        return kernel_matrix(self.kernel, s, s)
+
+    def _kept(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """``make()``, kept between calls while nothing that shapes it is being learned or has another value."""
+        shapers = [*self.kernel.parameters(), self.pseudo_instances, self.alpha_unconstrained]
+        if torch.is_grad_enabled() and any(p.requires_grad for p in shapers):
+            return make()
+        kept = self._cache.get(name)
+        # compared by value: Pyro assigns parameters through .data, which leaves no mark on a tensor
+        if kept is None or kept.kernel is not self.kernel or not all(map(_same, kept.shapers, shapers)):
+            with torch.no_grad():
+                kept = _Kept(self.kernel, [p.detach().clone() for p in shapers], make())
+            self._cache[name] = kept
+        return kept.value
 
     def factor(self) -> Tensor:
-        """``Lw``, the Cholesky factor of ``K + alpha^2 I`` (M x M); kept between calls while nothing in it is learned."""
-        shapers = self._shapes_factor()
-        if torch.is_grad_enabled() and any(p.requires_grad for p in shapers):
-            return self._factor()
-        key = tuple((p.data_ptr(), p.dtype, p._version) for p in shapers)
-        if self._constant is None or self._constant[0] != key:
-            with torch.no_grad():
-                self._constant = (key, self._factor())
-        return self._constant[1]
+        """``Lw``, the Cholesky factor of ``K + alpha^2 I`` (M x M); kept between calls while nothing in it changes."""
+        return self._kept("factor", self._factor)
 
     def _factor(self) -> Tensor:
-        k = self.covariance()
+        k = self._covariance()
         noise = self.alpha**2 * torch.eye(len(k), dtype=k.dtype, device=k.device)
-        return jittered_cholesky(k + noise, f"the kernel matrix of layer {self.site!r}")
+        return self._cholesky(k + noise)
+
+    def prior_factor(self) -> Tensor:
+        """The Cholesky factor of ``K`` (M x M), with the least jitter that it needs; kept as ``factor`` is."""
+        return self._kept("prior_factor", lambda: self._cholesky(self._covariance()))
+
+    def _cholesky(self, matrix: Tensor) -> Tensor:
+        return jittered_cholesky(matrix, f"the kernel matrix of layer {self.site!r}").to(self.pseudo_instances.dtype)
 
     def features(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
         """``A(x) = k(x, S) Lw^-T``: ``(..., n, d) -> (..., n, M)``. ``factor`` is ``Lw``, if it is at hand."""
@@ -149,22 +180,26 @@ class Layer(PyroModule):
         return dist.Normal(loc, self.residual_variance(x, a).sqrt().expand_as(loc))
 
     def functions_given(self, u: Tensor) -> dist.MultivariateNormal:
-        """``p(f | u) = MVN(K P u, K - K P K)``, ``P = [K + alpha^2 I]^-1``, for each output: ``(..., O, M)``.
+        """``p(f | u) = MVN(T T' u / alpha^2, T T')``, ``T T' = K - K [K + alpha^2 I]^-1 K = [K^-1 + I / alpha^2]^-1``.
 
-        With ``K = P^-1 - alpha^2 I`` these are ``u - alpha^2 P u`` and ``alpha^2 I - alpha^4 P``.
+        For each output: ``(..., O, M)``. With ``K = L L'`` the covariance is ``L [I + L'L / alpha^2]^-1 L'``, so no
+        small difference of large matrices is taken and ``T`` is as good as ``L`` is.
         """
-        p = torch.cholesky_inverse(self.factor())
-        eye = torch.eye(len(p), dtype=p.dtype, device=p.device)
-        variance = self.alpha**2
-        tril = jittered_cholesky(variance * (eye - variance * p), f"p(f | u) of layer {self.site!r}")
-        return dist.MultivariateNormal(u - variance * u @ p, scale_tril=tril)
+        tril = self._kept("functions_given", self._functions_tril)
+        return dist.MultivariateNormal((u @ tril @ tril.mT) / self.alpha**2, scale_tril=tril)
+
+    def _functions_tril(self) -> Tensor:
+        lower = self.prior_factor().double()
+        inner = torch.eye(len(lower), dtype=lower.dtype, device=lower.device) + lower.mT @ lower / self.alpha**2
+        # inner = G'G with G lower triangular: the Cholesky factor of inner read from its other end
+        g = torch.linalg.cholesky(inner.flip(0, 1)).flip(0, 1).mT
+        return torch.linalg.solve_triangular(g, lower, upper=False, left=False).to(self.pseudo_instances.dtype)
 
     def sample_functions(self) -> Tensor:
         """The prior of ``f`` and ``u``; returns ``u`` (O x M)."""
         zero = self.pseudo_instances.new_zeros(self.pseudo_count)
-        tril = jittered_cholesky(self.covariance(), f"the kernel matrix of layer {self.site!r}")
         with pyro.plate(self.plate, self.outputs, dim=-1):
-            f = pyro.sample(f"f_{self.site}", dist.MultivariateNormal(zero, scale_tril=tril))
+            f = pyro.sample(f"f_{self.site}", dist.MultivariateNormal(zero, scale_tril=self.prior_factor()))
             return pyro.sample(f"u_{self.site}", dist.Normal(f, self.alpha).to_event(1))
 
     def forward(self, x: Tensor, u: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ and inherits, or overrides where a closed form exists::
     expected_log_prob(y, mean, var)    E ln p(y | z) for z ~ N(mean, var)                    (..., n, K)
     prob(z)                            P(y = 1 | z)                                          (..., n, K)
     suitability(z)                     sigma(lambda z), the probability that the label fits  (..., n, K)
+    rough_z(y)                         a z to start a fit from                               (..., n, K)
+    best_constant(frequency)           the z that suits a label as frequent as this          (K,)
     forward(z, y, known)               the Pyro statements of the model, inside its plate over instances
     guide(z, y, known)                 the Pyro statements that draw the likelihood's own latent sites, if any
 
@@ -18,17 +20,21 @@ and inherits, or overrides where a closed form exists::
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
-from pyro.nn import PyroModule
+from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
+
+from esmc_pyro.validation import check_number
 
 
 @lru_cache
@@ -39,14 +45,13 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 class Likelihood(PyroModule):
-    """Base class: quadrature, masking and the observation site ``y``. ``lambda_`` is the paper's slope of the sigmoid."""
+    """Base class: quadrature, masking and the site ``y``. ``lambda_`` is the slope of the paper's sigmoid."""
 
     QUADRATURE_POINTS = 20
 
     def __init__(self, lambda_: float = 1.0) -> None:
         super().__init__("likelihood")
-        if not lambda_ > 0:
-            raise ValueError(f"lambda_ must be a positive number; got {lambda_!r}")
+        check_number(lambda_, "lambda_", low=0, above=True)
         self.lambda_ = lambda_
 
     def distribution(self, z: Tensor) -> TorchDistribution:
@@ -59,7 +64,7 @@ class Likelihood(PyroModule):
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         """``E ln p(y | z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature, one node at a time."""
-        sd = var.sqrt()
+        sd = var.clamp(min=torch.finfo(var.dtype).tiny).sqrt()  # the slope of a square root at 0 is not a number
         nodes, weights = gauss_hermite(self.QUADRATURE_POINTS)
         total = torch.zeros_like(mean)
         for x, w in zip(nodes, weights, strict=True):
@@ -73,6 +78,28 @@ class Likelihood(PyroModule):
     def suitability(self, z: Tensor) -> Tensor:
         """``sigma(lambda z)``."""
         return torch.sigmoid(self.lambda_ * z)
+
+    def rough_z(self, y: Tensor) -> Tensor:
+        """``lambda z = 2`` for a one and ``-2`` for a zero: a suitability of .88 or .12."""
+        return (4 * y - 2) / self.lambda_
+
+    def best_constant(self, frequency: Tensor) -> Tensor:
+        """The ``z`` with the largest ``p ln p(1 | z) + (1 - p) ln p(0 | z)`` for a share ``p`` of ones.
+
+        For ``Bernoulli`` the log-odds over ``lambda``. Found by trisection of ``|lambda z| <= 20``: there is one hill.
+        Shapes: ``(K,) -> (K,)``.
+        """
+        low, high = torch.full_like(frequency, -20 / self.lambda_), torch.full_like(frequency, 20 / self.lambda_)
+
+        def score(z: Tensor) -> Tensor:
+            one, zero = self.log_prob(torch.ones_like(z), z), self.log_prob(torch.zeros_like(z), z)
+            return frequency * one + (1 - frequency) * zero
+
+        for _ in range(60):
+            third = (high - low) / 3
+            rises = score(low + third) < score(high - third)
+            low, high = torch.where(rises, low + third, low), torch.where(rises, high, high - third)
+        return (low + high) / 2
 
     def forward(self, z: Tensor, y: Tensor | None = None, known: Tensor | None = None) -> None:
         """The site ``y``: drawn if ``y`` is None, else observed where ``known``."""
@@ -92,8 +119,7 @@ class Bernoulli(Likelihood):
         return dist.Bernoulli(logits=self.lambda_ * z)
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
-        t = self.lambda_ * z
-        return y * t + logsigmoid(-t)
+        return logsigmoid((2 * y - 1) * self.lambda_ * z)
 
 
 class EEOE(Likelihood):
@@ -105,11 +131,11 @@ class EEOE(Likelihood):
 
     def __init__(self, B: float, lambda_: float = 1.0) -> None:
         super().__init__(lambda_)
-        if not B >= 1:
-            raise ValueError(f"B must be at least 1 for the likelihood 'eeoe'; got {B!r} (B = 0 is 'gaussian')")
+        check_number(B, "B (experts; without any, use the likelihood 'gaussian')", low=1)
         self.B = B
 
     def log_odds(self, z: Tensor) -> Tensor:
+        """``ln P(y = 1 | z) - ln P(y = 0 | z)``."""
         t = self.lambda_ * z
         return t + (self.B - 1) * logsigmoid(t)
 
@@ -117,8 +143,7 @@ class EEOE(Likelihood):
         return dist.Bernoulli(logits=self.log_odds(z))
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
-        odds = self.log_odds(z)
-        return y * odds + logsigmoid(-odds)
+        return logsigmoid((2 * y - 1) * self.log_odds(z))
 
 
 class MPU(Likelihood):
@@ -129,36 +154,39 @@ class MPU(Likelihood):
 
     def __init__(self, c: float, lambda_: float = 1.0) -> None:
         super().__init__(lambda_)
-        if not 0 <= c < 1:
-            raise ValueError(f"c must be a removal rate in [0, 1); got {c!r}")
+        check_number(c, "c", low=0)
+        if c >= 1:
+            raise ValueError(f"c must be a removal rate below 1; got {c!r}")
         self.c = c
 
     def log_odds(self, z: Tensor) -> Tensor:
+        """``ln P(y = 1 | z) - ln P(y = 0 | z)``, with ``P(y = 0 | z) = 1 - sigma + c sigma``."""
         t = self.lambda_ * z
-        one = np.log1p(-self.c) + logsigmoid(t)
         if self.c == 0:
             return t
-        return one - torch.logaddexp(logsigmoid(-t), np.log(self.c) + logsigmoid(t))
+        one = math.log1p(-self.c) + logsigmoid(t)
+        return one - torch.logaddexp(logsigmoid(-t), math.log(self.c) + logsigmoid(t))
 
     def distribution(self, z: Tensor) -> TorchDistribution:
         return dist.Bernoulli(logits=self.log_odds(z))
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
-        odds = self.log_odds(z)
-        return y * odds + logsigmoid(-odds)
+        return logsigmoid((2 * y - 1) * self.log_odds(z))
 
 
 class Gaussian(Likelihood):
     """``B = 0`` of the authors' code: ``y ~ Normal(z, noise)``, least squares, no sigmoid.
 
     ``z`` estimates ``y`` itself, so the probability of a label and its suitability are ``z`` clipped to [0, 1].
+    ``learn_noise`` makes ``noise`` a parameter.
     """
 
-    def __init__(self, noise: float = 0.3) -> None:
+    def __init__(self, noise: float = 0.3, learn_noise: bool = False) -> None:
         super().__init__()
-        if not noise > 0:
-            raise ValueError(f"noise must be a positive number; got {noise!r}")
-        self.noise = noise
+        check_number(noise, "noise", low=0, above=True)
+        self.noise: float | Tensor = (
+            PyroParam(torch.tensor(float(noise)), constraints.positive) if learn_noise else noise
+        )
 
     def distribution(self, z: Tensor) -> TorchDistribution:
         return dist.Normal(z, self.noise)
@@ -173,14 +201,18 @@ class Gaussian(Likelihood):
     def suitability(self, z: Tensor) -> Tensor:
         return self.prob(z)
 
+    def rough_z(self, y: Tensor) -> Tensor:
+        return y
+
 
 class ExpertsAgreement(TorchDistribution):
     """``y = E_1 mean(E_1 .. E_B)`` of ``B`` independent experts ``E_b ~ Bernoulli(logits)``, the experts summed out.
 
-    ``P(0) = 1 - sigma`` and ``P(j / B) = sigma Binomial(j - 1; B - 1, sigma)`` for ``j = 1 .. B``, so ``P(1) = sigma^B``.
+    ``P(0) = 1 - sigma`` and ``P(j / B) = sigma Binomial(j - 1; B - 1, sigma)`` for ``j = 1 .. B``, so ``P(1)`` is
+    ``sigma^B``; any other value is impossible. Elementwise over the shape of ``logits``.
     """
 
-    arg_constraints = {"logits": constraints.real}
+    arg_constraints = {"logits": constraints.real}  # noqa: RUF012 - as torch declares it
     support = constraints.unit_interval
 
     def __init__(self, B: int, logits: Tensor, validate_args: bool | None = None) -> None:
@@ -197,9 +229,11 @@ class ExpertsAgreement(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         ones, zeros = logsigmoid(self.logits), logsigmoid(-self.logits)
-        j = (value * self.B).clamp(min=1)
-        log_binomial = torch.lgamma(torch.full_like(j, self.B)) - torch.lgamma(j) - torch.lgamma(self.B - j + 1)
-        return torch.where(value == 0, zeros, log_binomial + j * ones + (self.B - j) * zeros)
+        j = (value * self.B).round().clamp(min=1)
+        log_binomial = math.lgamma(self.B) - torch.lgamma(j) - torch.lgamma(self.B - j + 1)
+        fraction = log_binomial + j * ones + (self.B - j) * zeros
+        possible = (value * self.B - j).abs() < 1e-3
+        return torch.where(value == 0, zeros, torch.where(possible, fraction, -math.inf))
 
 
 class Experts(Likelihood):
@@ -212,8 +246,7 @@ class Experts(Likelihood):
 
     def __init__(self, B: int, lambda_: float = 1.0, explicit: bool = True) -> None:
         super().__init__(lambda_)
-        if B < 1 or int(B) != B:
-            raise ValueError(f"B must be a whole number of experts, at least 1; got {B!r} (B = 0 is 'gaussian')")
+        check_number(B, "B (experts; without any, use the likelihood 'gaussian')", low=1, whole=True)
         self.B = int(B)
         self.explicit = explicit
 
@@ -244,8 +277,9 @@ class Experts(Likelihood):
     def guide(self, z: Tensor, y: Tensor, known: Tensor) -> None:
         """``q(E_b) = 1`` where ``y = 1``; ``E_1 = 0`` where ``y = 0``; else ``Bernoulli(sigma(lambda z))``.
 
-        With ``z`` the mean of ``q(z)`` this is the best factorised ``q(E)``, with ``z`` a draw it is ``p(E | z, y)``. Either
-        way it is optimal given ``z``, so no gradient flows through it (the envelope theorem), and none is estimated.
+        With ``z`` the mean of ``q(z)`` this is the best factorised ``q(E)``, with ``z`` a draw it is ``p(E | z, y)``.
+        Either way it is optimal given ``z``, so no gradient flows through it (the envelope theorem), and none is
+        estimated.
         """
         if not self.explicit:
             return
@@ -256,7 +290,7 @@ class Experts(Likelihood):
             pyro.sample("experts", dist.Bernoulli(probs).mask(known).to_event(1))
 
 
-LIKELIHOODS = {
+LIKELIHOODS: dict[str, type[Likelihood]] = {
     "experts": Experts,
     "eeoe": EEOE,
     "bernoulli": Bernoulli,
@@ -265,7 +299,7 @@ LIKELIHOODS = {
 }
 
 
-def make_likelihood(name: str | Likelihood, **options: float) -> Likelihood:
+def make_likelihood(name: str | Likelihood, **options: Any) -> Likelihood:
     """The likelihood called ``name`` with its options, or ``name`` itself if it is a likelihood already."""
     if isinstance(name, Likelihood):
         return name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from esmc_pyro.validation import check_choice
+
 
 class Constant(nn.Module):
     """``mean(x) = offset``: a number for each output. Shapes: ``(..., d) -> (O,)``, which broadcasts over rows."""
@@ -29,3 +31,14 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight + self.offset
+
+
+MEANS = ("zero", "constant", "linear")
+
+
+def make_mean(name: str, inputs: int, constant: Tensor) -> nn.Module | None:
+    """The mean function called ``name`` with this constant (O,); slopes (inputs x O) start at zero."""
+    check_choice(name, MEANS, "mean")
+    if name == "zero":
+        return None
+    return Constant(constant) if name == "constant" else Linear(constant.new_zeros(inputs, len(constant)), constant)

@@ -11,7 +11,7 @@ from esmc_pyro.models.layer import Layer
 
 
 def experts_from_ratio(Y: Tensor, cap: int = 100) -> int:
-    """``B = min(#zeros / #ones, cap)``, rounded down, at least 1; the authors' code caps at 50. NaN counts as neither."""
+    """``B = min(#zeros / #ones, cap)`` rounded down, at least 1; NaN is neither. The authors' code caps at 50."""
     ones = int((Y == 1).sum())
     zeros = int((Y == 0).sum())
     return cap if ones == 0 else max(1, min(zeros // ones, cap))
@@ -61,11 +61,17 @@ def latent_pseudo_instances(layer: Layer, u: Tensor) -> Tensor:
     return layer.predict(layer.pseudo_instances, u)
 
 
+def label_frequencies(Y: Tensor) -> Tensor:
+    """The share of ones among each label's known entries, half a one and half a zero added: ``(N, K) -> (K,)``."""
+    known = ~torch.isnan(Y)
+    return ((Y == 1).sum(0) + 0.5).to(Y.dtype) / (known.sum(0) + 1)
+
+
 def label_scores(Y: Tensor, width: int) -> Tensor:
     """The latent start: the top ``width`` left singular vectors of the standardised labels, scaled to unit variance.
 
-    Unknown entries (NaN) count as their label's frequency, and a label that never varies adds nothing. Directions beyond
-    the rank of ``Y`` are zero. Shapes: ``(N, K) -> (N, width)``.
+    Unknown entries (NaN) count as their label's frequency, and a label that never varies adds nothing. Directions
+    beyond the rank of ``Y`` are zero. Shapes: ``(N, K) -> (N, width)``.
     """
     known = ~torch.isnan(Y)
     filled = torch.where(known, Y, torch.zeros((), dtype=Y.dtype))

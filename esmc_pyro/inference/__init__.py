@@ -1,5 +1,6 @@
 """Algorithms: each takes a model and data and returns a ``Posterior``."""
 
-from esmc_pyro.inference.svi import OBJECTIVES, fit_svi
+from esmc_pyro.inference.svi import fit_svi
+from esmc_pyro.objectives import OBJECTIVES
 
 __all__ = ["OBJECTIVES", "fit_svi"]
