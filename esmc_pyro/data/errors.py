@@ -8,6 +8,9 @@ from os import PathLike
 # name a column in the billions; every column costs a name, so what lies beyond is refused.
 MAX_COLUMNS = 2**22
 
+# A matrix kept by columns may claim any number of rows; as CSR each row costs 8 bytes.
+MAX_SPARSE_ROWS = 2**25
+
 # A compressed file of a few kilobytes can hold one line of gigabytes.
 MAX_LINE_BYTES = 2**26
 

@@ -58,7 +58,7 @@ class Lines:
 
     def bad(self, problem: str) -> DataError:
         """A `DataError` about the line last given."""
-        return data_error(self.path, problem, self.number)
+        return data_error(self.path, problem, self.number or None)
 
     def _next(self) -> bytes:
         try:

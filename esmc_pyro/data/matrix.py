@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from esmc_pyro.data.errors import data_error
+from esmc_pyro.data.errors import MAX_SPARSE_ROWS, check_column_count, data_error
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
 
@@ -60,9 +60,14 @@ def first_wrong(matrix: Matrix, wrong: np.ndarray) -> tuple[int, int, float]:
 
 
 def checked_sparse(path: str | PathLike[str], argument: str, value: Any) -> sparse.csr_array:
-    """A sparse matrix out of a file as CSR, once its index arrays are known to stay inside its shape."""
+    """A sparse matrix out of a file as CSR, once its shape is sensible and its indices are known to stay inside it."""
+    rows, columns = (int(size) for size in value.shape)
+    check_column_count(path, f"the number of columns of {argument}", columns)
+    if rows > MAX_SPARSE_ROWS:
+        raise data_error(path, f"the number of rows of {argument} is {rows}, expected at most {MAX_SPARSE_ROWS}.")
     try:
-        value.check_format(full_check=True)
+        if value.format != "coo":  # whose constructor has checked already
+            value.check_format(full_check=True)
         return sparse.csr_array(value)
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise data_error(path, f"{argument} is a damaged sparse matrix ({error}).") from error

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from esmc_pyro.data.arrays import named_parts
 from esmc_pyro.data.dataset import Dataset, dataset_from
-from esmc_pyro.data.errors import check_column_count, data_error
+from esmc_pyro.data.errors import data_error
 from esmc_pyro.data.matrix import checked_sparse
 from esmc_pyro.data.pair import stem
 
@@ -97,7 +97,6 @@ def _sparse(path: str | PathLike[str], key: str, arrays: dict[str, Any]) -> spar
     whole = all(part.dtype.kind in "iu" for part in (indices, indptr, shape))
     if shape.shape != (2,) or not whole or data.dtype.kind not in "biuf":
         raise data_error(path, f"{key} has a damaged shape, index or value array, expected numbers.")
-    check_column_count(path, f"the number of columns of {key}", int(shape[1]))
     try:
         matrix: sparse.csr_array = sparse.csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
     except (ValueError, TypeError, IndexError) as error:

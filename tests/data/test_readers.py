@@ -22,6 +22,7 @@ from sample_files import (
     write_text,
 )
 from scipy import sparse
+from scipy.io import savemat
 
 from esmc_pyro.data import (
     Dataset,
@@ -160,6 +161,18 @@ def test_matlab_split_and_sparse(tmp_path):
     assert_holds(dataset)
     assert sparse.issparse(dataset.X_train)
     np.testing.assert_array_equal(dense(dataset.X_test), X[:1])
+
+
+@pytest.mark.parametrize("form", ["4", "5"])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csc_array], ids=["dense", "sparse"])
+def test_matlab_versions(tmp_path, form, kind):
+    # version 4 keeps only doubles
+    savemat(tmp_path / "m.mat", {"X": kind(X.astype(float)), "Y": kind(Y.astype(float))}, format=form)
+    assert_holds(read_matlab(tmp_path / "m.mat"))
+
+
+def test_matlab_ignores_other_variables(tmp_path):
+    assert_holds(read_matlab(write_mat(tmp_path / "m.mat", X=X, note="pictures", cells=np.array([[X]], object), Y=Y)))
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.parquet"])
