@@ -13,10 +13,11 @@ from torch.distributions import constraints
 
 from esmc_pyro.guides.base import Guide
 from esmc_pyro.guides.start import STARTS, label_informed_start
-from esmc_pyro.models import ESMC
+from esmc_pyro.models import ESMC, Layer
 from esmc_pyro.validation import check_choice
 
 COVARIANCES = ("diagonal", "full")
+FUNCTIONS = ("free", "optimal")
 
 
 class PaperGuide(Guide):
@@ -30,8 +31,11 @@ class PaperGuide(Guide):
         q(E)   = the likelihood's own best factor, given E z (``Likelihood.guide``)
 
     ``start="labels"`` begins at ``label_informed_start``, which also moves the model's later layers, ``start="zero"``
-    at zero means; ``q(f)`` begins at ``p(f | E u)``, its best given ``E u``. Plain tensors, so that the analytic solver
-    can write its result here.
+    at zero means. Plain tensors, so that the analytic solver can write its result here.
+
+    ``functions="free"`` keeps ``q(f)`` as parameters, which begin at the optimum ``p(f | u = E u)``. Gradient steps
+    on them are as stiff as ``K`` is close to singular, so ``functions="optimal"`` (what SVI takes) leaves them alone and
+    uses that optimum throughout: the paper's own update of ``q(f)``, after every step of ``q(u)``.
     """
 
     def __init__(
@@ -41,12 +45,15 @@ class PaperGuide(Guide):
         Y: Tensor,
         *,
         covariance: Literal["diagonal", "full"] = "diagonal",
+        functions: Literal["free", "optimal"] = "free",
         start: Literal["labels", "zero"] = "labels",
     ) -> None:
         super().__init__(model)
         check_choice(covariance, COVARIANCES, "covariance of the guide 'paper'")
+        check_choice(functions, FUNCTIONS, "functions")
         check_choice(start, STARTS, "start")
         self.covariance = covariance
+        self.functions = functions
         self.rows = len(X)
         dtype = X.dtype
         if start == "labels":
@@ -59,14 +66,16 @@ class PaperGuide(Guide):
         for layer, u, output in zip(model.layers, us, outputs, strict=True):
             M, name, alpha = layer.pseudo_count, layer.site, layer.alpha.item()
             with torch.no_grad():
-                functions = layer.functions_given(u)
-            self._set(name, "f_loc", functions.loc.clone())
-            self._set(name, "f_tril", functions.scale_tril[0].clone(), constraints.lower_cholesky)
+                best = layer.functions_given(u)
+            self._set(name, "f_loc", best.loc.clone())
+            self._set(name, "f_tril", best.scale_tril[0].clone(), constraints.lower_cholesky)
             self._set(name, "u_loc", u.clone())
             if covariance == "full":
                 self._set(name, "u_tril", alpha * torch.eye(M, dtype=dtype), constraints.lower_cholesky)
             else:
                 self._set(name, "u_scale", torch.full_like(u, alpha), constraints.positive)
+            for parameter in (self.get(name, "f_loc"), self.get(name, "f_tril_unconstrained")):
+                parameter.requires_grad_(functions == "free")
             self._set(name, "loc", output.clone())
             self._set(name, "scale", torch.full_like(output, layer.gamma.item()), constraints.positive)
 
@@ -84,14 +93,18 @@ class PaperGuide(Guide):
             return dist.MultivariateNormal(loc, scale_tril=self.get(layer, "u_tril"))
         return dist.Normal(loc, self.get(layer, "u_scale")).to_event(1)
 
+    def q_f(self, layer: Layer) -> dist.MultivariateNormal:
+        """``q(f)`` of a layer: batch O, event M."""
+        if self.functions == "optimal":
+            return layer.functions_given(self.get(layer.site, "u_loc"))
+        return dist.MultivariateNormal(self.get(layer.site, "f_loc"), scale_tril=self.get(layer.site, "f_tril"))
+
     def sample_globals(self) -> list[Tensor]:
         us = []
         for layer, plate in self._plates():
-            name = layer.site
             with plate:
-                q_f = dist.MultivariateNormal(self.get(name, "f_loc"), scale_tril=self.get(name, "f_tril"))
-                pyro.sample(f"f_{name}", q_f)
-                us.append(pyro.sample(f"u_{name}", self.q_u(name)))
+                pyro.sample(f"f_{layer.site}", self.q_f(layer))
+                us.append(pyro.sample(f"u_{layer.site}", self.q_u(layer.site)))
         return us
 
     def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:

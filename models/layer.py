@@ -26,6 +26,11 @@ class _Kept(NamedTuple):
     value: Tensor
 
 
+def _first(path: str) -> str:
+    """The attribute of the layer that the parameter called ``path`` belongs to."""
+    return path.split(".")[0].removesuffix("_unconstrained")
+
+
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
@@ -94,7 +99,7 @@ class Layer(PyroModule):
         if unknown:
             raise ValueError(f"learn must name some of {list(self.LEARNABLE)}; got {unknown}")
         for path, parameter in self.named_parameters():
-            parameter.requires_grad_(path.split(".")[0].removesuffix("_unconstrained") in names)
+            parameter.requires_grad_(_first(path) in names)
         return self
 
     @property
@@ -117,13 +122,18 @@ class Layer(PyroModule):
         return kernel_matrix(self.kernel, s, s)
 
     def _kept(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """``make()``, kept between calls while nothing that shapes it is being learned or has another value."""
-        shapers = [*self.kernel.parameters(), self.pseudo_instances, self.alpha_unconstrained]
-        if torch.is_grad_enabled() and any(p.requires_grad for p in shapers):
+        """``make()``, kept between calls while nothing that shapes it is learned, drawn, or of another value."""
+        shapers = [p for path, p in self.named_parameters() if _first(path) in ("kernel", "pseudo_instances", "alpha")]
+        drawn = any(m._pyro_samples for m in self.modules() if isinstance(m, PyroModule))  # priors put by the user
+        if drawn or (torch.is_grad_enabled() and any(p.requires_grad for p in shapers)):
             return make()
         kept = self._cache.get(name)
         # compared by value: Pyro assigns parameters through .data, which leaves no mark on a tensor
-        if kept is None or kept.kernel is not self.kernel or not all(map(_same, kept.shapers, shapers)):
+        if (
+            kept is None
+            or kept.kernel is not self.kernel
+            or not all(_same(a, b) for a, b in zip(kept.shapers, shapers, strict=True))
+        ):
             with torch.no_grad():
                 kept = _Kept(self.kernel, [p.detach().clone() for p in shapers], make())
             self._cache[name] = kept
