@@ -1,0 +1,128 @@
+"""What can be chosen about the analytic solver, checked before any work is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.contrib.gp.kernels import RBF
+from torch import Tensor
+
+from esmc_pyro.models import ESMC
+from esmc_pyro.models.means import Constant
+from esmc_pyro.validation import check_choice, check_number
+
+
+@dataclass(frozen=True)
+class Options:
+    """The solver's choices; the first of each list is the default.
+
+    ``q_c``        "gradient" steps on the bound, or the authors' "forward" pass ``m_c = E c_hat``, ``s_c = gamma_c``
+    ``c_variance`` "shared" by all rows (matrix products only), or one for each of the "rows" (the paper's family, O(L) times the work)
+    ``c_steps``    gradient steps on ``q(c)`` a sweep
+    ``functions``  "joint" optimum of ``q(f)`` and ``q(u)``, or "alternate", one after the other
+    ``sigmoid``    "jaakkola" (``G(t, xi)``) for experts and Bernoulli, or "quadrature"; other likelihoods have quadrature anyway
+    ``experts``    "integrated" out where ``y = 0`` leaves them free, or "explicit" factors ``q(E)``
+    ``xi``         "optimal", or the "paper"'s ``lambda |E z|``
+    ``xi_start``   None (where ``xi`` rules say), or the first value of every ``xi``
+    ``clamp``      None, or the mean of ``q(z)`` where ``y = 1`` (the authors: 1000)
+    ``refresh``    None, or "pseudo": ``S_z <- E f_c(S_c)`` each sweep, or row numbers: ``S_z <- E c`` of those rows (the authors)
+    ``unlabelled`` rows follow the "bound", or "self_training": ``z`` predicted by a short fit to the labelled rows, then held
+    ``block``      rows at a time
+
+    ``monotone``: no update lowers the bound. It is so unless ``xi="paper"``, ``clamp``, ``refresh`` or ``q_c="forward"``.
+    """
+
+    sweeps: int = 50
+    tolerance: float = 1e-5
+    q_c: str = "gradient"
+    c_variance: str = "shared"
+    c_steps: int = 2
+    functions: str = "joint"
+    sigmoid: str = "jaakkola"
+    experts: str = "integrated"
+    xi: str = "optimal"
+    xi_start: float | None = None
+    clamp: float | None = None
+    refresh: str | Tensor | None = None
+    unlabelled: str = "bound"
+    block: int = 2048
+
+    def __post_init__(self) -> None:
+        check_number(self.sweeps, "sweeps", low=1, whole=True)
+        check_number(self.tolerance, "tolerance", low=0)
+        check_number(self.c_steps, "c_steps", low=1, whole=True)
+        check_number(self.block, "block", low=1, whole=True)
+        for name in ("clamp", "xi_start"):
+            if getattr(self, name) is not None:
+                check_number(getattr(self, name), name)
+        for name, choices in CHOICES.items():
+            check_choice(getattr(self, name), choices, name)
+        if isinstance(self.refresh, str):
+            check_choice(self.refresh, ("pseudo",), "refresh")
+
+    @property
+    def monotone(self) -> bool:
+        return self.xi == "optimal" and self.q_c == "gradient" and self.clamp is None and self.refresh is None
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "q_c": ("gradient", "forward"),
+    "c_variance": ("shared", "rows"),
+    "functions": ("joint", "alternate"),
+    "sigmoid": ("jaakkola", "quadrature"),
+    "experts": ("integrated", "explicit"),
+    "xi": ("optimal", "paper"),
+    "unlabelled": ("bound", "self_training"),
+}
+
+
+def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
+    """The model is one whose bound has a closed form, and the data fit it."""
+    if not isinstance(model, ESMC):
+        raise ValueError(f"model must be an ESMC; got {type(model).__name__}")
+    if Y.shape[1] != model.labels:
+        raise ValueError(f"Y must have a column for each of the model's {model.labels} labels; got {Y.shape[1]}")
+    features = model.layers[0].pseudo_instances.shape[1]
+    if X.shape[1] != features:
+        raise ValueError(f"X must have {features} columns, as the model's pseudo-instances; got {X.shape[1]}")
+    for depth, layer in enumerate(model.layers):
+        site = layer.site
+        if layer.fitc:
+            raise ValueError(
+                f"layer {site!r} has fitc=True, whose input-dependent variance has no closed-form bound; "
+                "expected fitc=False for the analytic solver"
+            )
+        learned = sorted({path.split(".")[0] for path, p in layer.named_parameters() if p.requires_grad})
+        if learned:
+            raise ValueError(
+                f"the analytic solver holds the model's parameters fixed; got layer {site!r} that learns "
+                f"{[name.removesuffix('_unconstrained') for name in learned]} (expected learn=())"
+            )
+        if depth and not isinstance(layer.kernel, RBF):
+            raise ValueError(
+                f"layer {site!r} must have the kernel 'rbf' for the analytic solver, which averages it over uncertain inputs; "
+                f"got {type(layer.kernel).__name__}"
+            )
+        if depth and not isinstance(layer.mean, Constant | None):
+            raise ValueError(
+                f"layer {site!r} must have no mean function or a Constant one for the analytic solver, because its inputs "
+                f"are uncertain; got {type(layer.mean).__name__}"
+            )
+
+
+def check_refresh(refresh: str | Tensor | None, model: ESMC, rows: int) -> None:
+    """A refresh needs a hidden layer, and as many points as the layer above it has pseudo-instances."""
+    if refresh is None:
+        return
+    if len(model.layers) == 1:
+        raise ValueError("refresh moves the pseudo-instances of a layer above the first; got a model with one layer")
+    for below, layer in zip(model.layers[:-1], model.layers[1:], strict=True):
+        points = below.pseudo_count if isinstance(refresh, str) else len(refresh)
+        if points != layer.pseudo_count:
+            raise ValueError(
+                f"refresh must give the {layer.pseudo_count} pseudo-instances of layer {layer.site!r}; it gives {points}"
+            )
+    if isinstance(refresh, Tensor) and (refresh.dtype != torch.long or not 0 <= refresh.min() <= refresh.max() < rows):
+        raise ValueError(f"refresh must be 'pseudo' or row numbers from 0 to {rows - 1}; got {refresh}")
