@@ -17,6 +17,9 @@ from esmc_pyro.models.kernels import is_stationary, kernel_matrix
 from esmc_pyro.models.linalg import jittered_cholesky
 from esmc_pyro.validation import check_number
 
+# A float32 f is off by 1e-7; along directions whose prior deviation is less than 1e-3, that would swamp ln p(f).
+FLOAT32_JITTER = 1e-6
+
 
 class _Kept(NamedTuple):
     """A matrix, with copies of what it was made from."""
@@ -113,13 +116,16 @@ class Layer(PyroModule):
         return len(self.pseudo_instances)
 
     def covariance(self) -> Tensor:
-        """``K = k(S, S)``, M x M."""
+        """``K = k(S, S)``, M x M; in float32 with ``FLOAT32_JITTER`` times its mean diagonal added to the diagonal."""
         return self._covariance().to(self.pseudo_instances.dtype)
 
     def _covariance(self) -> Tensor:
         # in double precision where the kernel allows it: in float32 the smallest eigenvalues of K would be noise
         s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
-        return kernel_matrix(self.kernel, s, s)
+        k = kernel_matrix(self.kernel, s, s)
+        if self.pseudo_instances.dtype == torch.float32:
+            k = k + FLOAT32_JITTER * k.diagonal().mean() * torch.eye(len(k), dtype=k.dtype, device=k.device)
+        return k
 
     def _kept(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         """``make()``, kept between calls while nothing that shapes it is learned, drawn, or of another value."""

@@ -1,0 +1,87 @@
+"""Kernels by name, their sums and length-scales, and the matrix for batches of rows."""
+
+import pytest
+import torch
+from pyro.contrib.gp.kernels import RBF, Linear, Matern52, Product, Sum
+
+from esmc_pyro.models import KERNELS, make_kernel
+from esmc_pyro.models.kernels import is_stationary, kernel_matrix, set_lengthscale
+
+FORMULAS = {
+    "rbf": lambda r: torch.exp(-(r**2) / 2),
+    "matern12": lambda r: torch.exp(-r),
+    "matern32": lambda r: (1 + 3**0.5 * r) * torch.exp(-(3**0.5) * r),
+    "matern52": lambda r: (1 + 5**0.5 * r + 5 / 3 * r**2) * torch.exp(-(5**0.5) * r),
+}
+
+
+def test_every_kernel_has_a_formula() -> None:
+    assert set(FORMULAS) == set(KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.usefixtures("double")
+def test_kernels_follow_their_formulas(name: str) -> None:
+    x, s = torch.randn(6, 3), torch.randn(4, 3)
+    kernel = make_kernel(name, 3, lengthscale=0.7, variance=2.5)
+    assert torch.allclose(kernel_matrix(kernel, x, s), 2.5 * FORMULAS[name](torch.cdist(x, s) / 0.7), atol=1e-6)
+
+
+@pytest.mark.usefixtures("double")
+def test_a_sum_shares_the_variance() -> None:
+    x, s = torch.randn(6, 3), torch.randn(4, 3)
+    k = kernel_matrix(make_kernel("rbf+matern12+matern52", 3, lengthscale=2.0, variance=3.0), x, s)
+    r = torch.cdist(x, s) / 2
+    assert torch.allclose(k, sum(FORMULAS[name](r) for name in ("rbf", "matern12", "matern52")), atol=1e-6)
+
+
+@pytest.mark.usefixtures("double")
+def test_ard_has_a_length_scale_a_dimension() -> None:
+    kernel = make_kernel("rbf", 3, lengthscale=1.5, ard=True)
+    assert kernel.lengthscale.shape == (3,)
+    kernel.lengthscale = torch.tensor([1.0, 10.0, 1e6])
+    x, s = torch.randn(6, 3), torch.randn(4, 3)
+    scaled = torch.cdist(x / kernel.lengthscale, s / kernel.lengthscale)
+    assert torch.allclose(kernel_matrix(kernel, x, s), FORMULAS["rbf"](scaled), atol=1e-6)
+
+
+def test_set_lengthscale_reaches_every_part_and_keeps_what_is_learned() -> None:
+    kernel = make_kernel("rbf+matern32", 2, ard=True)
+    kernel.requires_grad_(False)
+    set_lengthscale(kernel, 4.0)
+    assert [part.lengthscale.tolist() for part in (kernel.kern0, kernel.kern1)] == [pytest.approx([4.0, 4.0])] * 2
+    assert not any(p.requires_grad for p in kernel.parameters())
+
+
+def test_batches_of_rows_give_batches_of_matrices() -> None:
+    kernel = make_kernel("matern12", 2)
+    x, s = torch.randn(3, 1, 5, 2), torch.randn(4, 2)
+    k = kernel_matrix(kernel, x, s)
+    assert k.shape == (3, 1, 5, 4)
+    assert torch.allclose(k[2, 0], kernel_matrix(kernel, x[2, 0], s))
+
+
+def test_far_from_the_origin_float32_still_holds() -> None:
+    x, s = torch.randn(6, 3), torch.randn(4, 3)
+    kernel = make_kernel("rbf", 3)
+    near = kernel_matrix(kernel, x, s)
+    assert torch.allclose(kernel_matrix(kernel, x + 1000, s + 1000), near, atol=1e-3)
+    assert not torch.allclose(kernel(x + 1000, s + 1000), near, atol=1e-3)  # the plain one does not
+
+
+def test_only_stationary_kernels_are_shifted() -> None:
+    assert is_stationary(Sum(RBF(2), Product(Matern52(2), RBF(2))))
+    assert is_stationary(Product(RBF(2), 3.0))
+    assert not is_stationary(Linear(2))
+    assert not is_stationary(Sum(RBF(2), Linear(2)))
+    x, s = torch.randn(5, 2) + 3, torch.randn(4, 2) + 3
+    assert torch.allclose(kernel_matrix(Linear(2), x, s), x @ s.mT)
+
+
+def test_kernel_objects_pass_and_unknown_names_do_not() -> None:
+    kernel = RBF(3)
+    assert make_kernel(kernel, 3) is kernel
+    with pytest.raises(ValueError, match=r"kernel must be a Pyro kernel or a '\+' of .*'matern12'.*; got 'rbf\+cubic'"):
+        make_kernel("rbf+cubic", 3)
+    with pytest.raises(ValueError, match="kernel RBF must work on the 2 inputs of its layer; got one for 3"):
+        make_kernel(kernel, 2)

@@ -1,0 +1,53 @@
+"""Cholesky factors: duplicated rows, escalating jitter, the error sentence."""
+
+import pytest
+import torch
+
+from esmc_pyro.models import NotPositiveDefiniteError, jittered_cholesky
+from esmc_pyro.models.linalg import JITTERS
+
+
+def test_a_good_matrix_gets_no_jitter() -> None:
+    a = torch.randn(5, 5, dtype=torch.float64)
+    matrix = a @ a.mT + torch.eye(5)
+    assert torch.allclose(jittered_cholesky(matrix), torch.linalg.cholesky(matrix))
+
+
+def test_duplicated_rows_get_the_least_jitter_that_works() -> None:
+    matrix = torch.ones(4, 4, dtype=torch.float64)  # rank one
+    factor = jittered_cholesky(matrix)
+    added = (factor @ factor.mT - matrix).diagonal()
+    assert torch.allclose(added, torch.full_like(added, 1e-10), rtol=1e-3)
+
+
+@pytest.mark.parametrize("jitter", JITTERS[1:])
+def test_jitter_escalates_to_what_is_needed(jitter: float) -> None:
+    matrix = torch.diag(torch.tensor([2.0, -0.5 * jitter, 1.0], dtype=torch.float64))  # mean diagonal about 1
+    factor = jittered_cholesky(matrix)
+    added = (factor @ factor.mT - matrix).diagonal()
+    assert torch.allclose(added, torch.full_like(added, jitter * matrix.diagonal().mean().item()), rtol=1e-3)
+
+
+def test_the_factor_comes_back_in_its_dtype_and_carries_gradients() -> None:
+    matrix = torch.full((3, 3), 2.0, requires_grad=True)
+    factor = jittered_cholesky(matrix)
+    factor.sum().backward()
+    assert factor.dtype == torch.float32
+    assert torch.isfinite(matrix.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (
+            -torch.eye(3),
+            r"the kernel \(3 x 3\) is not positive definite even with 0.001 times its mean diagonal -1 added",
+        ),
+        (torch.diag(torch.tensor([1.0, -1.0])), "is not positive definite even with 0.001"),
+        (torch.eye(2) * torch.nan, "the kernel has entries that are not finite"),
+        (torch.eye(2) * torch.inf, "the kernel has entries that are not finite"),
+    ],
+)
+def test_what_cannot_be_mended_is_said(matrix: torch.Tensor, sentence: str) -> None:
+    with pytest.raises(NotPositiveDefiniteError, match=sentence):
+        jittered_cholesky(matrix, "the kernel")

@@ -1,0 +1,87 @@
+"""Small problems and estimates that several tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.infer import Trace_ELBO
+from torch import Tensor
+
+from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide
+from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Experts, Gaussian, Likelihood
+
+N, I, F, K, M = 8, 3, 3, 4, 5
+WIDTHS: dict[int, list[int]] = {1: [], 2: [2], 3: [3, 2]}
+
+# one case for each name in LIKELIHOODS, and both forms of the experts
+LIKELIHOOD_CASES: dict[str, tuple[str, Callable[[], Likelihood]]] = {
+    "bernoulli": ("bernoulli", lambda: Bernoulli(1.7)),
+    "eeoe": ("eeoe", lambda: EEOE(4, 0.8)),
+    "mpu": ("mpu", lambda: MPU(0.3, 1.2)),
+    "gaussian": ("gaussian", lambda: Gaussian(0.4)),
+    "gaussian learned": ("gaussian", lambda: Gaussian(0.4, learn_noise=True)),
+    "experts": ("experts", lambda: Experts(3, 0.9)),
+    "experts summed out": ("experts", lambda: Experts(3, 0.9, explicit=False)),
+}
+
+# one case for each name in GUIDES, and their options
+GUIDE_CASES: dict[str, tuple[str, Callable[..., Guide]]] = {
+    "paper": ("paper", lambda *data: PaperGuide(*data)),
+    "paper full": ("paper", lambda *data: PaperGuide(*data, covariance="full")),
+    "paper optimal f": ("paper", lambda *data: PaperGuide(*data, functions="optimal")),
+    "diagonal": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data)),
+    "shared": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data, covariance="shared")),
+    "full": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data, covariance="full")),
+}
+
+
+def tiny_data(unlabelled: int = I, unknown: bool = True) -> tuple[Tensor, Tensor]:
+    """``X`` ((N + I) x F) and ``Y`` (N x K) with one unknown entry."""
+    generator = torch.Generator().manual_seed(5)
+    X = torch.randn(N + unlabelled, F, generator=generator, dtype=torch.get_default_dtype())
+    Y = (torch.rand(N, K, generator=generator) < 0.4).to(X.dtype)
+    if unknown:
+        Y[1, 2] = torch.nan
+    return X, Y
+
+
+def tiny_model(X: Tensor, Y: Tensor, depth: int = 2, likelihood: Likelihood | None = None, **options: Any) -> ESMC:
+    """A model with moderate noises, so that no estimate is dominated by one stiff term."""
+    options = {"pseudo": M, "alpha": 0.4, "beta": 0.3, "gamma": 0.5} | options
+    return ESMC.from_data(X, Y, WIDTHS[depth], likelihood=likelihood or Bernoulli(), **options)
+
+
+def shake(guide: Guide, size: float = 0.1) -> Guide:
+    """Move every parameter of the guide a little, so that nothing rests on where it starts."""
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter += size * torch.randn_like(parameter)
+    return guide
+
+
+def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over the first dimension and its standard error."""
+    return draws.mean(0), draws.std(0) / len(draws) ** 0.5
+
+
+def elbo(
+    model: ESMC,
+    guide: Guide,
+    X: Tensor,
+    Y: Tensor,
+    rows: Tensor | None = None,
+    *,
+    calls: int = 20,
+    particles: int = 100,
+) -> tuple[Tensor, Tensor]:
+    """``Trace_ELBO``'s mean and standard error from ``calls`` calls of vectorised ``particles``."""
+    loss_of = Trace_ELBO(num_particles=particles, vectorize_particles=True, max_plate_nesting=2)(model, guide)
+    with torch.no_grad():
+        return mean_and_error(torch.stack([-loss_of(X, Y, rows) for _ in range(calls)]))
+
+
+def agree(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], errors: float = 4.0) -> bool:
+    """Whether two estimates (mean, standard error) differ by less than ``errors`` standard errors of the difference."""
+    return bool(((a[0] - b[0]).abs() < errors * (a[1] ** 2 + b[1] ** 2).sqrt()).all())
