@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from esmc_pyro import figures
 from esmc_pyro.data import make_digit_pictures, remove_ones
@@ -380,7 +381,11 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
 ) -> None:
     """Fit ESMC to pictures with half of their labels removed, beside plain methods; print a table, write a page."""
-    run(out, train=train, test=test, pseudo=pseudo, epochs=epochs, seed=seed)
+    # The matrices are small: more threads mostly wait for each other, for minutes if the machine is busy. And sums in a
+    # fixed order give the same table whatever the number of cores.
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        run(out, train=train, test=test, pseudo=pseudo, epochs=epochs, seed=seed)
 
 
 if __name__ == "__main__":
