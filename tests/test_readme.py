@@ -1,0 +1,83 @@
+"""The README tells the truth: its code runs, its files exist, its table is the demo's."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from esmc_pyro.demo import METRICS
+from esmc_pyro.models import KERNELS, LIKELIHOODS
+from esmc_pyro.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the README's Python code leaves behind, run from top to bottom as a reader would."""
+    scope = {}
+    for code in blocks("python"):
+        exec(compile(code, "README.md", "exec"), scope)
+    return scope
+
+
+def test_the_first_example_learns_to_rank(names):
+    assert names["evaluate"](names["data"].Y_test, names["z"])["auc"] > 0.85
+    assert names["draws"].shape == (20, 100, 78)
+    assert ((names["draws"] >= 0) & (names["draws"] <= 1)).all()
+
+
+def test_the_example_of_a_likelihood_is_fitted(names):
+    fitted = names["careless"]
+    assert isinstance(fitted.model.likelihood, names["Careless"])
+    assert fitted.history["elbo"].iloc[-1] > fitted.history["elbo"].iloc[0]
+    probability = fitted.model.likelihood.prob(torch.tensor([-30.0, 0.0, 30.0]))
+    torch.testing.assert_close(probability, torch.tensor([0.01, 0.505, 1.0]), atol=1e-4, rtol=0)
+
+
+def test_every_file_it_links_to_exists():
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    local = [link for link in links if "://" not in link]
+    assert {"LICENSE", "docs/suggestions.png"} <= set(local)
+    for link in local:
+        assert (ROOT / link).is_file(), link
+    assert (ROOT / "docs/suggestions.png").stat().st_size < 150_000
+
+
+def test_every_path_of_its_tree_and_its_seams_exists():
+    (tree,) = [block for block in blocks("text") if block.startswith("models/")]
+    entries = re.findall(r"^( *)(\S+)  +\S", tree, flags=re.MULTILINE)
+    assert len(entries) > 8
+    parent = ROOT
+    for indent, name in entries:
+        parent = parent if indent else ROOT / name
+        path = parent / name if indent else parent
+        assert path.exists(), path
+    for path in re.findall(r"\| `([a-z_]+/[a-z_/.]*)` \|", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_its_table_has_the_columns_of_the_demo():
+    (table,) = [block for block in blocks("text") if "ESMC  " in block]
+    header, _, *rows = table.splitlines()
+    for metric in METRICS:
+        assert metric.title in header
+    assert len(rows) == 4
+    assert all(len(re.findall(r"\d+\.\d+", row)) == len(METRICS) + 1 for row in rows)
+
+
+def test_it_names_every_choice_there_is():
+    for name in [*KERNELS, *OBJECTIVES, *(likelihood.__name__ for likelihood in LIKELIHOODS.values())]:
+        assert f"`{name}`" in README, name
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"\bmake ([a-z-]+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
