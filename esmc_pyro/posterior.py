@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+import pyro
 import torch
 from pyro import poutine
 from torch import Tensor
@@ -17,6 +18,7 @@ from esmc_pyro.randomness import seeded
 from esmc_pyro.validation import check_choice, check_features, check_number
 
 SITES = ("z", "suitability", "y")
+LIMIT = 2e7  # numbers in the largest tensor of draws made at once
 
 
 @dataclass
@@ -61,20 +63,25 @@ class Posterior:
         known = {*SITES, *(site for layer in self.model.layers for site in (layer.site, layer.hat))}
         for site in sites:
             check_choice(site, known, "sites")
-        taken: dict[str, list[Tensor]] = {site: [] for site in sites}
+        widest = max(self.model.labels * getattr(self.model.likelihood, "B", 1), *self._pseudo_counts())
+        together = max(1, int(LIMIT // (widest * min(block, len(X)))))
         with seeded(seed):
-            for _ in range(draws):
-                functions = poutine.trace(self.guide.sample_globals).get_trace()
-                values = {name: node["value"] for name, node in functions.nodes.items() if name[:2] in ("f_", "u_")}
-                model = poutine.condition(self.model, data=values)
-                parts: dict[str, list[Tensor]] = {site: [] for site in sites}
-                for x in X.split(block):
-                    trace = poutine.trace(model).get_trace(x)
-                    for site in sites:
-                        if site == "suitability":
-                            parts[site].append(self.model.likelihood.suitability(trace.nodes["z"]["value"]))
-                        else:
-                            parts[site].append(trace.nodes[site]["value"])
+            parts = [self._draw(X, min(together, draws - done), sites, block) for done in range(0, draws, together)]
+        return {site: torch.cat([part[site] for part in parts]) for site in sites}
+
+    def _pseudo_counts(self) -> list[int]:
+        return [layer.pseudo_count for layer in self.model.layers]
+
+    def _draw(self, X: Tensor, draws: int, sites: Sequence[str], block: int) -> dict[str, Tensor]:
+        """Some draws at once, in a plate left of the model's own; the rows of a draw share its functions."""
+        parts: dict[str, list[Tensor]] = {site: [] for site in sites}
+        with pyro.plate("draws", draws, dim=-3):
+            functions = poutine.trace(self.guide.sample_globals).get_trace()
+            values = {name: node["value"] for name, node in functions.nodes.items() if name[:2] in ("f_", "u_")}
+            model = poutine.condition(self.model, data=values)
+            for x in X.split(block):
+                nodes = poutine.trace(model).get_trace(x).nodes
                 for site in sites:
-                    taken[site].append(torch.cat(parts[site]))
-        return {site: torch.stack(values) for site, values in taken.items()}
+                    value = nodes["z" if site == "suitability" else site]["value"].squeeze(1)
+                    parts[site].append(self.model.likelihood.suitability(value) if site == "suitability" else value)
+        return {site: torch.cat(values, dim=1) for site, values in parts.items()}

@@ -17,6 +17,8 @@ def _tensor(value: Any, name: str) -> Tensor:
     if not isinstance(value, Tensor):
         try:
             array = np.asarray(value)
+            if value is None or np.iscomplexobj(array):
+                raise TypeError(f"values of type {array.dtype}")
             if not np.issubdtype(array.dtype, np.floating):
                 array = array.astype(np.float32)
             # tensors need memory that is writable and in order; frames and views of arrays may have other
@@ -72,7 +74,7 @@ def check_data(X: Any, Y: Any, X_unlabeled: Any = None) -> tuple[Tensor, Tensor]
 
 def check_choice(value: Any, choices: Any, name: str) -> None:
     """``value`` is one of ``choices``."""
-    if value not in choices:
+    if value not in tuple(choices):
         raise ValueError(f"{name} must be one of {sorted(choices)}; got {value!r}")
 
 

@@ -74,7 +74,7 @@ def elbo(
     with torch.no_grad(), pyro.plate("particles", particles, dim=-3):
         q = poutine.trace(guide).get_trace(X, Y, rows)
         p = poutine.trace(poutine.replay(model, trace=q)).get_trace(X, Y, rows)
-    return mean_and_error(_log_prob(p, particles) - _log_prob(q, particles))
+        return mean_and_error(_log_prob(p, particles) - _log_prob(q, particles))
 
 
 def _log_prob(trace: poutine.Trace, particles: int) -> Tensor:

@@ -54,6 +54,8 @@ def simulate(
         check_number(value, name, low=1, whole=True)
     check_number(amplitude, "amplitude", low=0, above=True)
     widths = [L] if isinstance(L, int) else list(L)
+    for width in widths:
+        check_number(width, "L", low=1, whole=True)
     likelihood = make_likelihood(likelihood)
     with seeded(seed), torch.no_grad():
         X = torch.randn(N, F)
