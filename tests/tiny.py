@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyro
@@ -11,6 +12,7 @@ from pyro import poutine
 from torch import Tensor
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide
+from esmc_pyro.guides.doubly_stochastic import COVARIANCES
 from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Experts, Gaussian, Likelihood
 
 N, I, F, K, M = 8, 3, 3, 4, 5
@@ -29,13 +31,10 @@ LIKELIHOOD_CASES: dict[str, tuple[str, Callable[[], Likelihood]]] = {
 
 # one case for each name in GUIDES, and their options
 GUIDE_CASES: dict[str, tuple[str, Callable[..., Guide]]] = {
-    "paper": ("paper", lambda *data: PaperGuide(*data)),
-    "paper full": ("paper", lambda *data: PaperGuide(*data, covariance="full")),
-    "paper optimal f": ("paper", lambda *data: PaperGuide(*data, functions="optimal")),
-    "diagonal": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data)),
-    "shared": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data, covariance="shared")),
-    "full": ("doubly_stochastic", lambda *data: DoublyStochasticGuide(*data, covariance="full")),
-}
+    "paper": ("paper", PaperGuide),
+    "paper full": ("paper", partial(PaperGuide, covariance="full")),
+    "paper optimal f": ("paper", partial(PaperGuide, functions="optimal")),
+} | {kind: ("doubly_stochastic", partial(DoublyStochasticGuide, covariance=kind)) for kind in COVARIANCES}
 
 
 def tiny_data(unlabelled: int = I, unknown: bool = True) -> tuple[Tensor, Tensor]:

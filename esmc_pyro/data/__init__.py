@@ -11,6 +11,7 @@ from esmc_pyro.data.matlab import read_matlab
 from esmc_pyro.data.meka import read_meka
 from esmc_pyro.data.mulan import read_mulan
 from esmc_pyro.data.npz import read_npz, write_npz
+from esmc_pyro.data.simulate import Simulation, simulate
 from esmc_pyro.data.svmlight import read_svmlight
 from esmc_pyro.data.table import read_table
 
@@ -19,6 +20,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "KnownSet",
+    "Simulation",
     "hide_entries",
     "hide_rows",
     "load_dataset",
@@ -32,5 +34,6 @@ __all__ = [
     "read_svmlight",
     "read_table",
     "remove_ones",
+    "simulate",
     "write_npz",
 ]

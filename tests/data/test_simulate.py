@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from esmc_pyro.data.simulate import simulate
+from esmc_pyro.data import simulate
 from esmc_pyro.metrics import paper_auc
 from esmc_pyro.models import EEOE, MPU, Experts, Gaussian, rules
 

@@ -9,9 +9,10 @@ from pyro.infer import Trace_ELBO
 from pyro.poutine.util import prune_subsample_sites
 from tiny import GUIDE_CASES, LIKELIHOOD_CASES, M, agree, elbo, mean_and_error, shake, tiny_data, tiny_model
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import Distribution, kl_divergence
 
 from esmc_pyro.guides import GUIDES, DoublyStochasticGuide, Guide, PaperGuide
+from esmc_pyro.guides.doubly_stochastic import COVARIANCES
 from esmc_pyro.models import ESMC, Bernoulli, Experts
 
 guides = pytest.mark.parametrize("case", GUIDE_CASES)
@@ -22,6 +23,11 @@ def make(case: str, depth: int = 2, likelihood: object = None, **options: object
     X, Y = tiny_data()
     model = tiny_model(X, Y, depth, likelihood, **options)
     return model, shake(GUIDE_CASES[case][1](model, X, Y)), X, Y
+
+
+def covariance_of(q: Distribution) -> Tensor:
+    """O x M x M, of independent normals or of a multivariate one."""
+    return q.covariance_matrix if isinstance(q, MultivariateNormal) else torch.diag_embed(q.variance)
 
 
 def test_every_guide_is_in_the_table() -> None:
@@ -73,7 +79,7 @@ def test_vectorised_particles_and_a_loop_have_the_same_mean(case: str) -> None:
     model, guide, X, Y = make(case, 2, Experts(3))
     with torch.no_grad():
         loop, at_once = Trace_ELBO()(model, guide), Trace_ELBO(2000, 2, vectorize_particles=True)(model, guide)
-        looped = mean_and_error(torch.stack([-loop(X, Y, None) for _ in range(50)]))
+        looped = mean_and_error(torch.stack([-loop(X, Y, None) for _ in range(30)]))
         mean, error = elbo(model, guide, X, Y)
         vectorised = -at_once(X, Y, None), error
     assert agree(looped, vectorised)
@@ -141,14 +147,12 @@ def test_the_papers_expert_factor_is_the_best_one_so_its_gradient_may_be_left_ou
     assert free_terms(probs) > nearby
 
 
-@pytest.mark.parametrize("covariance", ["diagonal", "shared", "full"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
 def test_kl_against_torch(covariance: str) -> None:
     model, guide, _, _ = make(covariance, 3)
     for layer in model.layers:
         q_v = guide.q_v(layer)
-        full = MultivariateNormal(
-            guide.v_loc(layer), q_v.covariance_matrix if covariance != "diagonal" else torch.diag_embed(q_v.variance)
-        )
+        full = MultivariateNormal(guide.v_loc(layer), covariance_of(q_v))
         standard = MultivariateNormal(torch.zeros(M), torch.eye(M))
         assert torch.allclose(guide.kl(layer), kl_divergence(full, standard).sum())
         # and in the space of u, against the model's own marginal prior
@@ -158,14 +162,13 @@ def test_kl_against_torch(covariance: str) -> None:
         assert torch.allclose(guide.kl(layer), kl_divergence(q_u, p_u).sum())
 
 
-@pytest.mark.parametrize("covariance", ["diagonal", "shared", "full"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
 def test_output_variance_is_that_of_q(covariance: str) -> None:
     model, guide, X, _ = make(covariance, 2)
     layer = model.layers[0]
     a = layer.features(X)
     q_v = guide.q_v(layer)
-    V = torch.diag_embed(q_v.variance) if covariance == "diagonal" else q_v.covariance_matrix
-    by_hand = torch.einsum("nm,omk,nk->no", a, V, a)
+    by_hand = torch.einsum("nm,omk,nk->no", a, covariance_of(q_v), a)
     assert torch.allclose(guide.output_variance(layer, a).expand_as(by_hand), by_hand)
 
 

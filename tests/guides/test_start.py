@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import tiny_data, tiny_model
 
-from esmc_pyro.data.simulate import simulate
+from esmc_pyro.data import simulate
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide, label_informed_start
 from esmc_pyro.guides.start import regress, suitability_target
 from esmc_pyro.metrics import paper_auc

@@ -53,7 +53,7 @@ def test_every_objective_raises_the_bound(guide: str, objective: str) -> None:
     model = tiny_model(X, Y)
     q = shake(GUIDES[guide](model, X, Y), 0.7)
     before = elbo(model, q, X, Y)
-    fit(model, X, Y, guide=q, objective=objective, epochs=50, batch_size=20, lr=0.05)
+    fit(model, X, Y, guide=q, objective=objective, epochs=30, batch_size=20, lr=0.05)
     after = elbo(model, q, X, Y)
     assert after[0] > before[0] + 10 * (before[1] + after[1])
 

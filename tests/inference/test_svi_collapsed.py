@@ -7,6 +7,7 @@ from tiny import agree, elbo, mean_and_error, shake, tiny_data, tiny_model
 from torch.distributions import MultivariateNormal
 
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
+from esmc_pyro.guides.doubly_stochastic import COVARIANCES
 from esmc_pyro.models import ESMC, Experts, Gaussian, Layer, make_kernel, observed
 from esmc_pyro.objectives import CollapsedELBO, propagate
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 @pytest.mark.parametrize("fitc", [False, True])
 @pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("covariance", ["diagonal", "shared", "full"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
 def test_same_mean_as_the_trace_elbo_and_less_variance(covariance: str, depth: int, fitc: bool) -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y, depth, Experts(3), fitc=fitc, mean="constant")

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from esmc_pyro.data.simulate import Simulation, simulate
+from esmc_pyro.data import Simulation, simulate
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.metrics import paper_auc
