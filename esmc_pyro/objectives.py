@@ -7,7 +7,7 @@ returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Pyro'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
-from esmc_pyro.models import ESMC, observed
+from esmc_pyro.models import ESMC, Layer, observed
 from esmc_pyro.validation import check_number
 
 
@@ -46,11 +46,38 @@ class CollapsedELBO:
         return CollapsedLoss(model, guide, self.kl_weight)
 
 
-def propagate(model: ESMC, guide: DoublyStochasticGuide, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ``z``, given one draw of the layers before it: ``(n, F) -> (n, K), (n, K)``."""
+class FrozenFeatures:
+    """The first layer's whitened features ``A(X)`` ((N + I) x M), computed once while nothing in them is learned.
+
+    Fitting ``q(u)`` is then matrix products over them: the same bound, only what is recomputed changes.
+    """
+
+    BUDGET = 2**28  # numbers kept at most, 1 GiB in float32; a larger A is computed a batch at a time
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.kept: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, X: Tensor, rows: Tensor) -> Tensor:
+        """``A(X[rows])``, n x M."""
+        if not self.layer.is_frozen or len(X) * self.layer.pseudo_count > self.BUDGET:
+            return self.layer.features(X[rows])
+        if self.kept is None or self.kept[0] is not X:
+            with torch.no_grad():
+                self.kept = (X, torch.cat([self.layer.features(x) for x in X.split(4096)]))
+        return self.kept[1][rows]
+
+
+def propagate(
+    model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of ``z``, given one draw of the layers before it: ``(n, F) -> (n, K), (n, K)``.
+
+    ``features`` is ``A(x)`` of the first layer (n x M), if it is at hand.
+    """
     layers = list(model.layers)
     for layer in layers:
-        a = layer.features(x)
+        a = features if layer is layers[0] and features is not None else layer.features(x)
         mean = layer.offset(x) + a @ guide.v_loc(layer).mT
         var = guide.output_variance(layer, a) + layer.residual_variance(x, a) + layer.gamma**2
         if layer is not layers[-1]:
@@ -64,6 +91,7 @@ class CollapsedLoss(nn.Module):
     def __init__(self, model: ESMC, guide: DoublyStochasticGuide, kl_weight: float) -> None:
         super().__init__()
         self.model, self.guide, self.kl_weight = model, guide, kl_weight
+        self.features = FrozenFeatures(model.layers[0])
 
     def terms(self, X: Tensor, Y: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """``likelihood`` (scaled to all rows) and ``kl_c``, ``kl_z``, ...: the ELBO is the first less the others.
@@ -71,7 +99,7 @@ class CollapsedLoss(nn.Module):
         ``X`` (N + I) x F, ``Y`` N x K, ``rows`` (n,); each term is a number.
         """
         y, known = observed(Y, rows)
-        mean, var = propagate(self.model, self.guide, X[rows])
+        mean, var = propagate(self.model, self.guide, X[rows], self.features(X, rows))
         expected = self.model.likelihood.expected_log_prob(y, mean, var)
         likelihood = torch.where(known, expected, expected.new_zeros(())).sum() * (len(X) / len(rows))
         return {"likelihood": likelihood} | {f"kl_{l.site}": self.guide.kl(l) for l in self.model.layers}
@@ -81,6 +109,87 @@ class CollapsedLoss(nn.Module):
         terms = self.terms(X, Y, torch.arange(len(X), device=X.device) if rows is None else rows)
         likelihood = terms.pop("likelihood")
         return self.kl_weight * sum(terms.values(), likelihood.new_zeros(())) - likelihood
+
+
+class MAP:
+    """``sum_n ln p(y_n | z_n) - sum_layers |v_loc - v_0|^2 / (2 s_0^2)`` with ``z`` the plug-in mean: the means alone.
+
+    The most probable whitened functions: the collapsed objective in the limit of no spread and no noise. The prior has
+    mean 0 and scale 1, or, to go on from an earlier fit, the earlier posterior's (``prior``: a pair O x M, 1 x M a
+    layer). The guide's spread does not enter; ``laplace_spread`` sets it afterwards.
+    """
+
+    def __init__(self, prior: Sequence[tuple[Tensor, Tensor]] | None = None) -> None:
+        self.prior = prior
+
+    def __call__(self, model: ESMC, guide: Guide) -> MAPLoss:
+        if not isinstance(guide, DoublyStochasticGuide):
+            raise ValueError(f"the objective 'map' needs the guide 'doubly_stochastic'; got {type(guide).__name__}")
+        return MAPLoss(model, guide, self.prior)
+
+
+def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
+    """``z`` with every layer at its mean (n x K), and the input of the last layer (None for one layer)."""
+    layers = list(model.layers)
+    a, h = features, x
+    for depth, layer in enumerate(layers):
+        if depth:
+            a = layer.features(h)
+        inputs, h = h, layer.offset(h) + a @ guide.v_loc(layer).mT
+    return h, inputs if len(layers) > 1 else None
+
+
+class MAPLoss(nn.Module):
+    """The loss of ``MAP``."""
+
+    def __init__(
+        self, model: ESMC, guide: DoublyStochasticGuide, prior: Sequence[tuple[Tensor, Tensor]] | None = None
+    ) -> None:
+        super().__init__()
+        self.model, self.guide, self.prior = model, guide, prior
+        self.features = FrozenFeatures(model.layers[0])
+
+    def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Minus the log of the joint density, up to a constant."""
+        rows = torch.arange(len(X), device=X.device) if rows is None else rows
+        y, known = observed(Y, rows)
+        z, _ = plug_in_z(self.model, self.guide, X[rows], self.features(X, rows))
+        fit = self.model.likelihood.log_prob(y, z)
+        loss = -torch.where(known, fit, fit.new_zeros(())).sum() * (len(X) / len(rows))
+        for depth, layer in enumerate(self.model.layers):
+            v = self.guide.v_loc(layer)
+            if self.prior is not None:
+                mean, scale = self.prior[depth]
+                v = (v - mean) / scale
+            loss = loss + 0.5 * v.square().sum()
+        return loss
+
+
+@torch.no_grad()
+def laplace_spread(model: ESMC, guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, block: int = 4096) -> None:
+    """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
+
+    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the curvature of ``-ln p(y_n | z_n)`` in output ``o``:
+    ``lambda^2 p (1 - p)`` for a label, and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear mean ``W``.
+    """
+    if guide.covariance != "common":
+        raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
+    layers = list(model.layers)
+    totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
+    for rows in torch.arange(len(Y)).split(block):
+        known = observed(Y, rows)[1]
+        a = layers[0].features(X[rows])
+        z, inputs = plug_in_z(model, guide, X[rows], a)
+        p = model.likelihood.suitability(z)
+        h = known * model.likelihood.lambda_**2 * p * (1 - p)
+        if inputs is not None:
+            totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)
+            weight = getattr(layers[-1].mean, "weight", None)
+            if weight is not None:
+                h = h @ weight.square().mT
+        totals[0] += a.square().mT @ h.mean(1)
+    for layer, total in zip(layers, totals, strict=True):
+        setattr(guide, f"{layer.site}_v_scale", (1 + total).rsqrt().unsqueeze(0))
 
 
 def _refuse_explicit_experts(model: ESMC, objective: str) -> None:
@@ -149,4 +258,5 @@ OBJECTIVES: dict[str, Callable[[], Callable[[ESMC, Guide], nn.Module]]] = {
     "mean_field": MeanFieldELBO,
     "renyi": RenyiELBO,
     "collapsed": CollapsedELBO,
+    "map": MAP,
 }

@@ -17,7 +17,7 @@ from esmc_pyro.guides.start import STARTS, label_informed_start
 from esmc_pyro.models import ESMC, Layer
 from esmc_pyro.validation import check_choice, check_number
 
-COVARIANCES = ("diagonal", "shared", "full")
+COVARIANCES = ("common", "diagonal", "shared", "full")
 
 
 class DoublyStochasticGuide(Guide):
@@ -26,6 +26,7 @@ class DoublyStochasticGuide(Guide):
     ``q(u)`` is whitened, ``u = Lw v``, ``Lw Lw' = K + alpha^2 I``: a priori ``v ~ N(0, I)``, and ``D(x) u = A(x) v``::
 
         q(v_o) = N(v_loc_o, V_o)    v_loc O x M; V_o by choice
+        covariance="common"         v_scale 1 x M, diagonal and one for all outputs: costs next to nothing
         covariance="diagonal"       v_scale O x M
         covariance="shared"         v_tril M x M, one for all outputs
         covariance="full"           v_tril O x M x M
@@ -40,7 +41,7 @@ class DoublyStochasticGuide(Guide):
         X: Tensor,
         Y: Tensor,
         *,
-        covariance: Literal["diagonal", "shared", "full"] = "diagonal",
+        covariance: Literal["common", "diagonal", "shared", "full"] = "diagonal",
         start: Literal["labels", "zero"] = "labels",
         scale: float = 0.1,
     ) -> None:
@@ -54,14 +55,20 @@ class DoublyStochasticGuide(Guide):
             O, M = layer.outputs, layer.pseudo_count
             v = X.new_zeros(O, M) if us is None else layer.whiten(us[depth]).detach()
             setattr(self, f"{layer.site}_v_loc", nn.Parameter(v.clone()))
-            if covariance == "diagonal":
-                spread = PyroParam(torch.full_like(v, scale), constraints.positive)
+            if covariance in ("common", "diagonal"):
+                shape = (1 if covariance == "common" else O, M)
+                spread = PyroParam(X.new_full(shape, scale), constraints.positive)
             else:
                 tril = scale * torch.eye(M, dtype=X.dtype)
                 spread = PyroParam(
                     tril if covariance == "shared" else tril.expand(O, M, M).clone(), constraints.lower_cholesky
                 )
-            setattr(self, f"{layer.site}_v_{'scale' if covariance == 'diagonal' else 'tril'}", spread)
+            setattr(self, f"{layer.site}_v_{'scale' if self.is_diagonal else 'tril'}", spread)
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether ``V`` is a diagonal, kept as ``v_scale``."""
+        return self.covariance in ("common", "diagonal")
 
     def v_loc(self, layer: Layer) -> Tensor:
         """The mean of ``v``, O x M."""
@@ -69,8 +76,9 @@ class DoublyStochasticGuide(Guide):
 
     def q_v(self, layer: Layer) -> dist.TorchDistribution:
         """``q(v)`` of a layer: batch O, event M."""
-        if self.covariance == "diagonal":
-            return dist.Normal(self.v_loc(layer), getattr(self, f"{layer.site}_v_scale")).to_event(1)
+        if self.is_diagonal:
+            loc = self.v_loc(layer)
+            return dist.Normal(loc, getattr(self, f"{layer.site}_v_scale").expand_as(loc)).to_event(1)
         return dist.MultivariateNormal(self.v_loc(layer), scale_tril=getattr(self, f"{layer.site}_v_tril"))
 
     def output_variance(self, layer: Layer, features: Tensor) -> Tensor:
@@ -78,7 +86,7 @@ class DoublyStochasticGuide(Guide):
 
         Shapes: ``(..., n, M) -> (..., n, O)``, or ``(..., n, 1)`` where the outputs share it.
         """
-        if self.covariance == "diagonal":
+        if self.is_diagonal:
             return features.square() @ getattr(self, f"{layer.site}_v_scale").square().mT
         tril = getattr(self, f"{layer.site}_v_tril")
         if self.covariance == "shared":
@@ -88,12 +96,13 @@ class DoublyStochasticGuide(Guide):
     def kl(self, layer: Layer) -> Tensor:
         """``KL(q(u) || p(u)) = KL(q(v) || N(0, I))``, summed over the outputs; whitening leaves it unchanged."""
         loc = self.v_loc(layer)
-        if self.covariance == "diagonal":
+        copies = layer.outputs if self.covariance in ("common", "shared") else 1
+        if self.is_diagonal:
             scale = getattr(self, f"{layer.site}_v_scale")
-            return 0.5 * (scale.square() + loc.square() - 1).sum() - scale.log().sum()
-        tril = getattr(self, f"{layer.site}_v_tril")
-        copies = layer.outputs if self.covariance == "shared" else 1
-        spread = 0.5 * tril.square().sum() - tril.diagonal(dim1=-2, dim2=-1).log().sum()
+            spread = 0.5 * scale.square().sum() - scale.log().sum()
+        else:
+            tril = getattr(self, f"{layer.site}_v_tril")
+            spread = 0.5 * tril.square().sum() - tril.diagonal(dim1=-2, dim2=-1).log().sum()
         return 0.5 * loc.square().sum() - 0.5 * loc.numel() + copies * spread
 
     def sample_globals(self) -> list[Tensor]:

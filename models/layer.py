@@ -127,11 +127,21 @@ class Layer(PyroModule):
             k = k + FLOAT32_JITTER * k.diagonal().mean() * torch.eye(len(k), dtype=k.dtype, device=k.device)
         return k
 
+    def _shapers(self) -> list[Tensor]:
+        return [p for path, p in self.named_parameters() if _first(path) in ("kernel", "pseudo_instances", "alpha")]
+
+    def _drawn(self) -> bool:
+        return any(m._pyro_samples for m in self.modules() if isinstance(m, PyroModule))  # priors put by the user
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the features ``A(x)`` are constant during a fit: nothing that shapes them is learned or drawn."""
+        return not self._drawn() and not any(p.requires_grad for p in self._shapers())
+
     def _kept(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         """``make()``, kept between calls while nothing that shapes it is learned, drawn, or of another value."""
-        shapers = [p for path, p in self.named_parameters() if _first(path) in ("kernel", "pseudo_instances", "alpha")]
-        drawn = any(m._pyro_samples for m in self.modules() if isinstance(m, PyroModule))  # priors put by the user
-        if drawn or (torch.is_grad_enabled() and any(p.requires_grad for p in shapers)):
+        shapers = self._shapers()
+        if self._drawn() or (torch.is_grad_enabled() and any(p.requires_grad for p in shapers)):
             return make()
         kept = self._cache.get(name)
         # compared by value: Pyro assigns parameters through .data, which leaves no mark on a tensor

@@ -67,18 +67,38 @@ def label_frequencies(Y: Tensor) -> Tensor:
     return ((Y == 1).sum(0) + 0.5).to(Y.dtype) / (known.sum(0) + 1)
 
 
+def standardised_labels(Y: Tensor) -> Tensor:
+    """Labels less their frequency, over their standard deviation: ``(N, K) -> (N, K)``.
+
+    Unknown entries (NaN) count as their label's frequency, and a label that never varies is zero.
+    """
+    known = ~torch.isnan(Y)
+    filled = torch.where(known, Y, Y.new_zeros(()))
+    centred = torch.where(known, filled - filled.sum(0) / known.sum(0).clamp(min=1), Y.new_zeros(()))
+    spread = centred.square().mean(0).sqrt()
+    return centred / torch.where(spread > 0, spread, torch.ones_like(spread))
+
+
+def label_coupling(Y: Tensor, strength: float, width: int) -> Tensor:
+    """``W`` (width x K) with ``W'W = (1 - strength) I + strength R``, ``R`` the correlations of the labels.
+
+    As the slopes of the last layer's linear mean, ``z = c W``, it makes labels that occur together borrow strength from
+    each other a priori. With ``width < K`` it is the best approximation of that rank.
+    """
+    standard = standardised_labels(Y).double()
+    eye = torch.eye(Y.shape[1], dtype=torch.float64, device=Y.device)
+    prior = (1 - strength) * eye + strength * standard.mT @ standard / len(Y)
+    values, vectors = torch.linalg.eigh(prior)
+    root = vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()
+    return root.mT.to(Y.dtype) if width < Y.shape[1] else (root @ vectors.mT).to(Y.dtype)
+
+
 def label_scores(Y: Tensor, width: int) -> Tensor:
     """The latent start: the top ``width`` left singular vectors of the standardised labels, scaled to unit variance.
 
-    Unknown entries (NaN) count as their label's frequency, and a label that never varies adds nothing. Directions
-    beyond the rank of ``Y`` are zero. Shapes: ``(N, K) -> (N, width)``.
+    Directions beyond the rank of ``Y`` are zero. Shapes: ``(N, K) -> (N, width)``.
     """
-    known = ~torch.isnan(Y)
-    filled = torch.where(known, Y, torch.zeros((), dtype=Y.dtype))
-    frequency = filled.sum(0) / known.sum(0).clamp(min=1)
-    centred = torch.where(known, filled - frequency, torch.zeros((), dtype=Y.dtype))
-    spread = centred.square().mean(0).sqrt()
-    standard = centred / torch.where(spread > 0, spread, torch.ones_like(spread))
+    standard = standardised_labels(Y)
     rank = min(width, *standard.shape)
     if min(standard.shape) > 4 * rank:
         with torch.random.fork_rng(devices=[]):  # the randomised SVD draws numbers: same labels, same start
