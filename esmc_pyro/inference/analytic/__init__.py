@@ -2,6 +2,7 @@
 
 from esmc_pyro.inference.analytic.fit import fit_analytic
 from esmc_pyro.inference.analytic.options import Options
+from esmc_pyro.inference.analytic.presets import PRESETS, Setting
 from esmc_pyro.inference.analytic.solver import Solver
 
-__all__ = ["Options", "Solver", "fit_analytic"]
+__all__ = ["PRESETS", "Options", "Setting", "Solver", "fit_analytic"]

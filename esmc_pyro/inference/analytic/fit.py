@@ -36,11 +36,12 @@ def fit_analytic(
 ) -> Posterior:
     """Coordinate ascent on the closed-form bound of ``model`` under the paper's factorisation; returns a ``Posterior``.
 
-    The same ``Posterior`` of a ``PaperGuide`` that ``fit_svi`` gives. ``covariance`` of ``q(u)`` is "full" (M x M, shared by the outputs) or the paper's
-    "diagonal". ``start`` is "labels" or "zero" (see ``PaperGuide``), a guide to go on from, or a function ``(model, X, Y, covariance)`` that makes
-    one. ``options`` are the fields of ``Options``. The fit ends after ``sweeps``, or when a sweep changes the bound by less than ``tolerance`` (relative).
-    The history has a row for each block update: ``sweep``, ``block``, ``elbo`` (the bound after it) and ``seconds``. Ctrl-C ends the fit and
-    returns what was fitted so far.
+    The same ``Posterior`` of a ``PaperGuide`` that ``fit_svi`` gives. ``covariance`` of ``q(u)`` is "full" (M x M,
+    shared by the outputs) or the paper's "diagonal". ``start`` is "labels" or "zero" (see ``PaperGuide``), a guide to
+    go on from, or a function ``(model, X, Y, covariance)`` that makes one. ``options`` are the fields of ``Options``.
+    The fit ends after ``sweeps``, or when a sweep changes the bound by less than ``tolerance`` (relative). The
+    history has a row for each block update: ``sweep``, ``block``, ``elbo`` (the bound after it) and ``seconds``.
+    Ctrl-C ends the fit and returns what was fitted so far.
     """
     unknown = sorted(set(options) - set(Options.__dataclass_fields__))
     if unknown:

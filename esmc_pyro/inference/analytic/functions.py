@@ -11,10 +11,12 @@ from esmc_pyro.models import Layer, jittered_cholesky
 
 
 class Functions:
-    """The global factors of a layer: ``f_loc``, ``u_loc`` (O x M), ``f_tril`` (M x M), and ``u_tril`` (M x M) or ``u_scale`` (O x M).
+    """The global factors of a layer: ``f_loc``, ``u_loc`` (O x M), ``f_tril`` (M x M), and ``u_tril`` (M x M) or
+    ``u_scale`` (O x M).
 
-    ``Lw Lw' = K + a² I`` is the model's own factor, ``K_tril`` that of the prior of ``f``, ``W = (Lw Lw')^-1``, and ``prior`` the same
-    inverse made from ``K_tril`` (they differ by the jitter, if there was any). ``layer_changed`` makes them anew.
+    ``Lw Lw' = K + a² I`` is the model's own factor, ``K_tril`` that of the prior of ``f``, ``W = (Lw Lw')^-1``, and
+    ``prior`` the same inverse made from ``K_tril`` (they differ by the jitter, if there was any). ``layer_changed``
+    makes them anew.
     """
 
     def __init__(self, layer: Layer, guide: PaperGuide) -> None:
@@ -38,9 +40,13 @@ class Functions:
         self.functions_changed()
 
     def functions_changed(self) -> None:
-        """``weights`` = m_u W (O x M), so that ``E c_hat = P1 weights'``, and ``Q = W (m_u'm_u + sum_o S_o) W`` (M x M)."""
+        """``weights`` = m_u W (O x M), so that ``E c_hat = P1 weights'``, and ``Q = W (m_u'm_u + sum_o S_o) W`` (M x
+        M).
+        """
         self.weights = self.u_loc @ self.W
         self.Q = self.weights.mT @ self.weights + self.W @ self.u_covariance_sum() @ self.W
+        self.whitened_Q = self.Lw.mT @ self.Q @ self.Lw
+        self._term: float | None = None
 
     def u_covariance_sum(self) -> Tensor:
         """``sum_o S_o``, M x M."""
@@ -49,7 +55,12 @@ class Functions:
         return self.u_spread.square().sum(0).diag()
 
     def term(self) -> float:
-        """``E ln p(u|f) + E ln p(f) + H q(f) + H q(u)``."""
+        """``E ln p(u|f) + E ln p(f) + H q(f) + H q(u)``, kept until a factor changes."""
+        if self._term is None:
+            self._term = self._compute_term()
+        return self._term
+
+    def _compute_term(self) -> float:
         outputs = len(self.u_loc)
         if self.full:
             entropy = bound.entropy_shared(self.u_spread, outputs)
@@ -67,9 +78,12 @@ class Functions:
         """``q(f)`` at its optimum."""
         f_tril = updates.update_f_covariance(self.K_tril, self.a2)
         self.f_loc, self.f_tril = updates.update_f_mean(self.u_loc, self.prior, self.a2), f_tril
+        self._term = None
 
     def update_u(self, P2w: Tensor, cross: Tensor, *, joint: bool) -> None:
-        """``q(u)`` at its optimum; ``joint``: its mean at the optimum over ``q(f)`` and ``q(u)`` together, and ``q(f)`` with it."""
+        """``q(u)`` at its optimum; ``joint``: its mean at the optimum over ``q(f)`` and ``q(u)`` together, and
+        ``q(f)`` with it.
+        """
         if joint:
             u_loc = updates.update_functions_mean(P2w, cross, self.prior, self.Lw, self.g2)
         else:

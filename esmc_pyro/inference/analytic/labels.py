@@ -1,7 +1,8 @@
 """The top of the bound, ``E ln p(y|z)``, and the local factors that belong to it: ``q(z)``, ``xi``, ``q(E)``.
 
-Each class owes ``blocks`` (the names of its updates, in order), ``step(block, rows, z_hat)`` and ``value(rows)`` (the sum over these rows), and
-works in place on ``z_loc``, ``z_var`` ((N+I) x K). Rows beyond ``Y`` and NaN entries say nothing: their ``q(z)`` is ``N(E z_hat, g²)``.
+Each class owes ``blocks`` (the names of its updates, in order), ``step(block, rows, z_hat)`` and ``value(rows)`` (the
+sum over these rows), and works in place on ``z_loc``, ``z_var`` ((N+I) x K). Rows beyond ``Y`` and NaN entries say
+nothing: their ``q(z)`` is ``N(E z_hat, g²)``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from esmc_pyro.inference.analytic import bound, updates
+from esmc_pyro.inference.analytic.options import Options
 from esmc_pyro.models import Bernoulli, Experts, Gaussian, Likelihood, observed
 
 
@@ -59,28 +61,27 @@ class GaussianTerm(_Rows):
 class ExpertsTerm(_Rows):
     """``B`` experts under the Jaakkola-Jordan bound ``G(t, xi)``; ``Bernoulli`` is one expert.
 
-    ``explicit``: every expert has its factor ``q(E_b)``; otherwise those that ``y = 0`` leaves free are integrated out, so that
-    ``B`` factors are left where ``y = 1`` and one where ``y = 0``. ``clamp`` sets the mean of ``q(z)`` to that number where ``y = 1``.
+    ``explicit``: every expert has its factor ``q(E_b)``; otherwise those that ``y = 0`` leaves free are integrated
+    out, so that ``B`` factors are left where ``y = 1`` and one where ``y = 0``. ``clamp`` sets the mean of ``q(z)``
+    to that number where ``y = 1``.
     """
 
     def __init__(
         self,
         likelihood: Experts | Bernoulli,
         *state: object,
-        explicit: bool = False,
-        xi: str = "optimal",
-        xi_start: float | None = None,
-        clamp: float | None = None,
+        options: Options,
     ) -> None:
         super().__init__(*state)  # type: ignore[arg-type]
         self.lambda_ = likelihood.lambda_
         self.B = likelihood.B if isinstance(likelihood, Experts) else 1
-        self.explicit, self.rule, self.clamp = explicit and self.B > 1, xi, clamp
+        self.rule, self.clamp = options.xi, options.clamp
+        self.explicit = options.experts == "explicit" and self.B > 1
         self.blocks = ("q(z)", "xi", "q(E)") if self.explicit else ("q(z)", "xi")
         N = len(self.Y)
-        self.xi = updates.update_xi(self.z_loc[:N], self.z_var[:N], self.lambda_, xi)
-        if xi_start is not None:
-            self.xi.fill_(xi_start)
+        self.xi = updates.update_xi(self.z_loc[:N], self.z_var[:N], self.lambda_, self.rule)
+        if options.xi_start is not None:
+            self.xi.fill_(options.xi_start)
         self.r = updates.update_experts(self.z_loc[:N], self.lambda_) if self.explicit else None
 
     def _labelled(self, rows: slice) -> slice:
@@ -129,7 +130,8 @@ class QuadratureTerm(_Rows):
         J(m, v) = E ln p(y|z) - [(m - E z_hat)² + v]/(2g²) + ln(v)/2
         prec <- 1/g² - 2 dE/dv    mean <- m + (dE/dm - (m - E z_hat)/g²)/prec
 
-    since ``2 dE/dv`` is the mean curvature of ``ln p(y|z)``. A step is halved, entry by entry, until ``J`` does not fall, or not taken.
+    since ``2 dE/dv`` is the mean curvature of ``ln p(y|z)``. A step is halved, entry by entry, until ``J`` does not
+    fall, or not taken.
     """
 
     blocks: tuple[str, ...] = ("q(z)",)
@@ -176,29 +178,20 @@ class QuadratureTerm(_Rows):
 
 
 def make_label_term(
-    likelihood: Likelihood,
-    Y: Tensor,
-    z_loc: Tensor,
-    z_var: Tensor,
-    g2: float,
-    *,
-    sigmoid: str = "jaakkola",
-    experts: str = "integrated",
-    xi: str = "optimal",
-    xi_start: float | None = None,
-    clamp: float | None = None,
+    likelihood: Likelihood, Y: Tensor, z_loc: Tensor, z_var: Tensor, g2: float, options: Options
 ) -> LabelTerm:
-    """The term of this likelihood: exact for ``Gaussian``, ``G(t, xi)`` or quadrature for experts, quadrature for the rest."""
+    """The term of this likelihood: exact for ``Gaussian``, ``G(t, xi)`` for experts and Bernoulli, quadrature for
+    others.
+    """
     state = (Y, z_loc, z_var, g2)
     # exact types: a subclass may have another density, which quadrature takes as it is
-    if type(likelihood) is Gaussian:
-        term: LabelTerm = GaussianTerm(likelihood, *state)
-    elif type(likelihood) in (Experts, Bernoulli) and sigmoid == "jaakkola":
-        return ExpertsTerm(likelihood, *state, explicit=experts == "explicit", xi=xi, xi_start=xi_start, clamp=clamp)
-    else:
-        term = QuadratureTerm(likelihood, *state)
-    if clamp is not None:
+    if type(likelihood) in (Experts, Bernoulli) and options.sigmoid == "jaakkola":
+        return ExpertsTerm(likelihood, *state, options=options)
+    if options.clamp is not None or options.xi_start is not None:
         raise ValueError(
-            f"clamp sets q(z) of experts under the bound sigmoid='jaakkola'; got the likelihood {type(likelihood).__name__}"
+            f"clamp and xi_start belong to experts with sigmoid='jaakkola'; got the likelihood "
+            f"{type(likelihood).__name__} with sigmoid={options.sigmoid!r}"
         )
-    return term
+    if type(likelihood) is Gaussian:
+        return GaussianTerm(likelihood, *state)
+    return QuadratureTerm(likelihood, *state)

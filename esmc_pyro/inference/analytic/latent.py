@@ -2,10 +2,12 @@
 
 Row ``n`` of the bound, as a function of ``q(c_n) = N(mu, diag s²)`` and with everything else held (rows do not meet)::
 
-    J = -[|mu - E c_hat|² + sum s²]/(2 g²) + sum ln(s²)/2 - [<P2[n], Q> - 2 <P1[n], R[n]>]/(2 g_next²),   R = m_next W m_u'
+    J = -[|mu - E c_hat|² + sum s²]/(2 g²) + sum ln(s²)/2 - [<P2[n], Q> - 2 <P1[n], R[n]>]/(2 g_next²),   R = m_next W
+    m_u'
 
-Since ``d E[.]/d s² = E[d²./d c²]/2``, the gradient by ``s²`` is half the mean curvature: it gives both the fixed point of the variance
-and the scale of a step of the mean (natural gradients). A step is kept only in rows where ``J`` rises.
+Since ``d E[.]/d s² = E[d²./d c²]/2``, the gradient by ``s²`` is half the mean curvature: it gives both the fixed
+point of the variance and the scale of a step of the mean (natural gradients). A step is kept only in rows where ``J``
+rises.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ MOST_STEP = 4.0
 
 @dataclass(frozen=True)
 class Above:
-    """The next layer as its inputs see it: ``weights`` = m_u W (O x M), ``Q`` (M x M), ``g2``, in the dtype of the rows."""
+    """The next layer as its inputs see it: ``weights`` = m_u W (O x M), ``Q`` (M x M), ``g2``, float64."""
 
     radial: Radial
     weights: Tensor
@@ -60,7 +62,9 @@ def own_part(mean: Tensor, var: Tensor, c_hat: Tensor, g2: float) -> Tensor:
 def climb(
     block: SharedBlock | RowBlock, c_hat: Tensor, R: Tensor, above: Above, g2: float, size: Tensor, tries: int
 ) -> None:
-    """One safeguarded step of ``q(c)`` for the rows of ``block``, in place; ``size`` (n) are their step lengths, kept for next time."""
+    """One safeguarded step of ``q(c)`` for the rows of ``block``, in place; ``size`` (n) are their step lengths, kept
+    for next time.
+    """
     shared = isinstance(block, SharedBlock)
     cost, by_mean, by_var = above.cost_slope(block, R, by_var=not shared)
     now = own_part(block.mean, block.var, c_hat, g2) - cost
@@ -91,6 +95,8 @@ def climb(
 
 
 def shared_variance(var: Tensor, by_var: Tensor, rows: int, g2: float, size: float) -> Tensor:
-    """The variance (1 x d) that all rows share, moved towards its fixed point ``1/s² = 1/g² + 2 (d cost/d s²)/N`` on a log scale."""
+    """The variance (1 x d) that all rows share, moved towards its fixed point ``1/s² = 1/g² + 2 (d cost/d s²)/N`` on
+    a log scale.
+    """
     precision = (1 / g2 + 2 * by_var / rows).clamp(min=LEAST_PRECISION / g2)
     return var * (-size * (precision * var).log()).exp()

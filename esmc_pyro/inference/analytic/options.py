@@ -18,27 +18,32 @@ from esmc_pyro.validation import check_choice, check_number
 class Options:
     """The solver's choices; the first of each list is the default.
 
-    ``q_c``        "gradient" steps on the bound, or the authors' "forward" pass ``m_c = E c_hat``, ``s_c = gamma_c``
-    ``c_variance`` "shared" by all rows (matrix products only), or one for each of the "rows" (the paper's family, O(L) times the work)
-    ``c_steps``    gradient steps on ``q(c)`` a sweep
-    ``functions``  "joint" optimum of ``q(f)`` and ``q(u)``, or "alternate", one after the other
-    ``sigmoid``    "jaakkola" (``G(t, xi)``) for experts and Bernoulli, or "quadrature"; other likelihoods have quadrature anyway
-    ``experts``    "integrated" out where ``y = 0`` leaves them free, or "explicit" factors ``q(E)``
-    ``xi``         "optimal", or the "paper"'s ``lambda |E z|``
-    ``xi_start``   None (where ``xi`` rules say), or the first value of every ``xi``
-    ``clamp``      None, or the mean of ``q(z)`` where ``y = 1`` (the authors: 1000)
-    ``refresh``    None, or "pseudo": ``S_z <- E f_c(S_c)`` each sweep, or row numbers: ``S_z <- E c`` of those rows (the authors)
-    ``unlabelled`` rows follow the "bound", or "self_training": ``z`` predicted by a short fit to the labelled rows, then held
-    ``block``      rows at a time
+    ``sweeps``, ``tolerance``   the most sweeps, and the relative change of the bound over one that ends the fit
+    ``q_c``         "gradient" steps on the bound, or the authors' "forward" pass ``m_c = E c_hat``, ``s_c = gamma_c``
+    ``c_variance``  "shared" by all rows (matrix products only), or a variance for each of the "rows" (the paper's
+                    family, many times the work)
+    ``c_steps``     gradient steps on ``q(c)`` a sweep
+    ``z_steps``     rounds of ``q(z)``, ``xi``, ``q(E)`` a sweep: cheap, and rare labels converge slowly
+    ``functions``   "joint" optimum of ``q(f)`` and ``q(u)``, or "alternate", one after the other
+    ``sigmoid``     "jaakkola" (``G(t, xi)``) for experts and Bernoulli, or "quadrature", as for other likelihoods
+    ``experts``     "integrated" out where ``y = 0`` leaves them free, or "explicit" factors ``q(E)``
+    ``xi``          "optimal", or the "paper"'s ``lambda |E z|``
+    ``xi_start``    None (where the rule for ``xi`` says), or the first value of every ``xi``
+    ``clamp``       None, or the mean of ``q(z)`` where ``y = 1`` (the authors: 1000)
+    ``refresh``     None, or "pseudo": ``S_z <- E f_c(S_c)`` each sweep, or row numbers: ``S_z <- E c`` of those rows
+    ``unlabelled``  rows follow the "bound", or "self_training": ``z`` predicted by a short fit to the labelled rows,
+                    and then held
+    ``block``       rows at a time
 
-    ``monotone``: no update lowers the bound. It is so unless ``xi="paper"``, ``clamp``, ``refresh`` or ``q_c="forward"``.
+    ``monotone``: no update lowers the bound. So it is unless ``xi="paper"``, ``clamp``, ``refresh``, ``q_c="forward"``.
     """
 
     sweeps: int = 50
     tolerance: float = 1e-5
     q_c: str = "gradient"
     c_variance: str = "shared"
-    c_steps: int = 2
+    c_steps: int = 1
+    z_steps: int = 3
     functions: str = "joint"
     sigmoid: str = "jaakkola"
     experts: str = "integrated"
@@ -53,6 +58,7 @@ class Options:
         check_number(self.sweeps, "sweeps", low=1, whole=True)
         check_number(self.tolerance, "tolerance", low=0)
         check_number(self.c_steps, "c_steps", low=1, whole=True)
+        check_number(self.z_steps, "z_steps", low=1, whole=True)
         check_number(self.block, "block", low=1, whole=True)
         for name in ("clamp", "xi_start"):
             if getattr(self, name) is not None:
@@ -102,13 +108,13 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
             )
         if depth and not isinstance(layer.kernel, RBF):
             raise ValueError(
-                f"layer {site!r} must have the kernel 'rbf' for the analytic solver, which averages it over uncertain inputs; "
-                f"got {type(layer.kernel).__name__}"
+                f"layer {site!r} must have the kernel 'rbf' for the analytic solver, which averages it over uncertain "
+                f"inputs; got {type(layer.kernel).__name__}"
             )
         if depth and not isinstance(layer.mean, Constant | None):
             raise ValueError(
-                f"layer {site!r} must have no mean function or a Constant one for the analytic solver, because its inputs "
-                f"are uncertain; got {type(layer.mean).__name__}"
+                f"layer {site!r} must have no mean function or a Constant one for the analytic solver, because its "
+                f"inputs are uncertain; got {type(layer.mean).__name__}"
             )
 
 
@@ -122,7 +128,7 @@ def check_refresh(refresh: str | Tensor | None, model: ESMC, rows: int) -> None:
         points = below.pseudo_count if isinstance(refresh, str) else len(refresh)
         if points != layer.pseudo_count:
             raise ValueError(
-                f"refresh must give the {layer.pseudo_count} pseudo-instances of layer {layer.site!r}; it gives {points}"
+                f"refresh must give {layer.pseudo_count} pseudo-instances to layer {layer.site!r}; it gives {points}"
             )
     if isinstance(refresh, Tensor) and (refresh.dtype != torch.long or not 0 <= refresh.min() <= refresh.max() < rows):
         raise ValueError(f"refresh must be 'pseudo' or row numbers from 0 to {rows - 1}; got {refresh}")

@@ -1,12 +1,13 @@
-"""RBF psi statistics: the kernel averaged over uncertain inputs ``c_n ~ N(mu_n, diag s_n^2)``, a block of rows at a time.
+"""RBF psi statistics: the kernel averaged over uncertain inputs ``c_n ~ N(mu_n, diag s_n²)``, by blocks of rows.
 
     P1[n,m]    = E k(c_n, S_m)
                = v prod_d sqrt(l_d²/(l_d²+s_nd²)) exp(-(mu_nd - S_md)² / (2 (l_d²+s_nd²)))
     P2[n,m,m'] = E k(c_n, S_m) k(c_n, S_m')
-               = v² prod_d sqrt(l_d²/(l_d²+2 s_nd²)) exp(-(S_md - S_m'd)²/(4 l_d²) - (mu_nd - (S_md+S_m'd)/2)²/(l_d²+2 s_nd²))
+               = v² prod_d sqrt(l_d²/a_nd) exp(-(S_md - S_m'd)²/(4 l_d²) - (mu_nd - (S_md+S_m'd)/2)²/a_nd),
+                 a_nd = l_d² + 2 s_nd²
 
-``v`` is the kernel's variance, ``l`` its length-scales. ``P2`` is never formed. All that the bound needs of it is ``sum_n P2[n]`` (M x M),
-``<P2[n], Q>`` for one symmetric ``Q`` (n), and the gradients of the latter:
+``v`` is the kernel's variance, ``l`` its length-scales. ``P2`` is never formed. All that the bound needs of it is
+``sum_n P2[n]`` (M x M), ``<P2[n], Q>`` for one symmetric ``Q`` (n), and the gradients of the latter:
 
 - ``SharedBlock``: one variance for all rows. With ``a = l²+2s²`` the exponent falls apart into rows and pairs,
   ``P2[n,m,m'] = C[m,m'] G[n,m] G[n,m']``, and everything is a matrix product, O(n M²).
@@ -69,7 +70,7 @@ def whitened(second: Tensor, Lw: Tensor) -> Tensor:
 
 
 def whitened_gram(k: Tensor, Lw: Tensor) -> Tensor:
-    """``A'A``, ``A = k Lw^-T`` (n x M): rounding is amplified once by ``Lw^-1``, not twice as in ``whitened(k'k, Lw)``."""
+    """``A'A``, ``A = k Lw^-T`` (n x M): ``Lw^-1`` amplifies rounding once, not twice as in ``whitened(k'k, Lw)``."""
     a = solve_triangular(Lw.to(k.dtype), k.mT, upper=False)
     return (a @ a.mT).to(Lw.dtype)
 
@@ -83,7 +84,7 @@ def psi1(radial: Radial, mean: Tensor, var: Tensor) -> Tensor:
 
 @dataclass
 class Slope:
-    """``value`` (n) and its gradients by ``mean`` (n x d) and by ``var`` (n x d, or 1 x d summed over rows that share it)."""
+    """``value`` (n) and its gradients by ``mean`` (n x d) and ``var`` (n x d, or 1 x d, summed, if rows share it)."""
 
     value: Tensor
     mean: Tensor
@@ -141,7 +142,7 @@ class SharedBlock:
         return self.C * (self.G.mT @ self.G)
 
     def whitened_sum(self, Lw: Tensor) -> Tensor:
-        """``Lw^-1 (sum_n P2[n]) Lw^-T`` in float64 (``Lw`` float64). Inputs that are points to rounding are whitened before they are summed."""
+        """``Lw^-1 (sum_n P2[n]) Lw^-T``; inputs that are points, to rounding, are whitened before they are summed."""
         if bool((self.var < POINT * self.radial.l2).all()):
             return whitened_gram(self.p1, Lw)
         return whitened(self.second_sum(), Lw)
@@ -154,7 +155,8 @@ class SharedBlock:
         """``dot`` with its gradients; the one by ``var`` is summed over rows (zeros if not asked for).
 
         With ``T = <P2[n], Q>`` and ``H = G (C * Q)``: ``d T/d mu = -2 (mu T - (H * G) S)/a``, and by ``s²`` it is
-        ``-T/a + 2/a² <P2[n] * Q, (mu - (S_m + S_m')/2)²>``, whose only pairwise part ``S_m S_m'`` needs just ``sum_n P2[n]``.
+        ``-T/a + 2/a² <P2[n] * Q, (mu - (S_m + S_m')/2)²>``, whose only pairwise part ``S_m S_m'`` needs only
+        ``sum_n P2[n]``.
         """
         S = self.radial.S
         weighted = (self.G @ (self.C * Q)).mul_(self.G)
@@ -216,7 +218,7 @@ class RowBlock:
         return self.dot_slope(Q).value
 
     def dot_slope(self, Q: Tensor, by_var: bool = True) -> Slope:
-        """``dot`` with its gradients, from ``T = <P2[n], Q>`` and the same sums over the midpoints and their squares."""
+        """``dot`` with its gradients, from ``T = <P2[n], Q>`` and the same sums over midpoints and their squares."""
         slices = self._slices()
         w, mean = slices[0], self.mean
         total, first, second = mean.new_zeros(len(mean), 1), torch.zeros_like(mean), torch.zeros_like(mean)

@@ -1,7 +1,8 @@
 """Closed-form coordinate updates: each is the optimum of the bound over its own factor, the rest held.
 
-Letters as in ``bound``; ``W = [K + a² I]^-1``. Second moments of the features come whitened: with ``Lw Lw' = W^-1`` and ``D = P1 W``,
-``P2w = Lw^-1 (sum_n P2[n]) Lw^-T``, so that ``sum_n E D_n' D_n = Lw^-T P2w Lw^-1``; ``cross = P1' m`` is M x O.
+Letters as in ``bound``; ``W = [K + a² I]^-1``. Second moments of the features come whitened: with ``Lw Lw' = W^-1``
+and ``D = P1 W``, ``P2w = Lw^-1 (sum_n P2[n]) Lw^-T``, so that ``sum_n E D_n' D_n = Lw^-T P2w Lw^-1``;
+``cross = P1'm`` is M x O.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from esmc_pyro.models.linalg import jittered_cholesky
 
 
 def inverse_factor(precision: Tensor, name: str) -> Tensor:
-    """Lower ``T`` with ``T T' = precision^-1``: the reversed Cholesky factor ``precision = U U'`` is inverted, no inverse is formed."""
+    """Lower ``T`` with ``T T' = precision^-1``, from the reversed Cholesky factor ``precision = U U'``: ``U^-T``."""
     upper = jittered_cholesky(precision.flip(0, 1), name).flip(0, 1)
     eye = torch.eye(len(precision), dtype=precision.dtype)
     return solve_triangular(upper, eye, upper=True).mT.contiguous()
@@ -41,7 +42,10 @@ def whitened_precision(P2w: Tensor, Lw: Tensor, a2: Tensor, g2: Tensor) -> Tenso
 
 
 def update_u_mean(P2w: Tensor, cross: Tensor, m_f: Tensor, Lw: Tensor, a2: Tensor, g2: Tensor) -> Tensor:
-    """``m_u = Prec_u^-1 (m_f/a² + D'm/g²)``, O x M; solved for ``v = Lw^-1 u``, whose right side is ``Lw'm_f/a² + Lw^-1 cross/g²``."""
+    """``m_u = Prec_u^-1 (m_f/a² + D'm/g²)``, O x M.
+
+    Solved for ``v = Lw^-1 u``, whose right side is ``Lw'm_f/a² + Lw^-1 cross/g²``.
+    """
     right = Lw.mT @ m_f.mT / a2 + solve_triangular(Lw, cross, upper=False) / g2
     factor = jittered_cholesky(whitened_precision(P2w, Lw, a2, g2), "the precision of q(u)")
     return torch.cholesky_solve(right, factor).mT @ Lw.mT
@@ -60,10 +64,10 @@ def update_u_scale(P2w: Tensor, Lw: Tensor, a2: Tensor, g2: Tensor) -> Tensor:
 
 
 def update_functions_mean(P2w: Tensor, cross: Tensor, prior: Tensor, Lw: Tensor, g2: Tensor) -> Tensor:
-    """``m_u`` at the joint optimum over ``m_u`` and ``m_f``: with ``m_f`` optimal, ``p(u) = N(0, K + a² I)`` is left as the prior.
+    """``m_u`` at the joint optimum of ``m_u`` and ``m_f``: with ``m_f`` optimal, the prior ``N(0, K + a² I)`` is left.
 
-    ``(P2w/g² + Lw' (K + a² I)^-1 Lw) v = Lw^-1 cross/g²``, ``m_u = Lw v``; O x M. Alternating the two factors instead creeps along
-    when ``a`` is small, because each then clings to the other.
+    ``(P2w/g² + Lw' (K + a² I)^-1 Lw) v = Lw^-1 cross/g²``, ``m_u = Lw v``; O x M. Alternating the two factors instead
+    creeps along when ``a`` is small, because each then clings to the other.
     """
     factor = jittered_cholesky(P2w / g2 + Lw.mT @ prior @ Lw, "the joint precision of q(u) and q(f)")
     right = solve_triangular(Lw, cross, upper=False) / g2
@@ -75,8 +79,9 @@ def update_z(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of ``q(z)`` under the Jaakkola bound, elementwise.
 
-    ``prec = 1/g² + 2 B' lambda² h(xi)``, ``mean = [E z_hat/g² + lambda (sum_b E[E_b] - B'/2)] / prec``; ``B'`` = ``count``. Where no
-    expert speaks (``count = 0``: unlabelled rows, unknown entries) this is ``E z_hat`` with variance ``g²``.
+    ``prec = 1/g² + 2 B' lambda² h(xi)``, ``mean = [E z_hat/g² + lambda (sum_b E[E_b] - B'/2)] / prec``; ``B'`` =
+    ``count``. Where no expert speaks (``count = 0``: unlabelled rows, unknown entries) this is ``E z_hat`` with
+    variance ``g²``.
     """
     gain = 2 * count * (lambda_ * lambda_ * g2) * h(xi)
     scale = 1 / (1 + gain)
