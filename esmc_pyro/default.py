@@ -5,14 +5,14 @@ Two layers, ``c`` as wide as there are labels (at most ``WIDTH``)::
     c = f_c(x)                    a rough kernel on mapped features, as many pseudo-instances as memory allows
     z = c W + b + f_z(c)          W'W couples the labels (``rules.label_coupling``), b holds their frequencies
 
-``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting is
-matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
+``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting
+is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
 is Laplace's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.metrics import evaluate
@@ -40,11 +41,14 @@ SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few r
 
 @dataclass(frozen=True)
 class Settings:
-    """What the held-out rows choose. ``lengthscale`` is in medians of the distance between rows; ``amplitude`` is the prior
-    standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the prior standard
-    deviation of ``f_z``, the part of ``z`` that is not linear in ``c``.
+    """What the held-out rows choose.
+
+    ``features`` is the kind of feature map; ``lengthscale`` is in medians of the distance between rows; ``amplitude``
+    is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
+    prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``.
     """
 
+    features: str = "identity"
     kernel: str = "matern12"
     lengthscale: float = 0.7
     amplitude: float = 4.0
@@ -63,7 +67,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
 
 @dataclass
 class Search:
-    """The settings chosen, the table of what was tried, and held-out ``z`` and labels for thresholds and calibration."""
+    """The settings chosen, what was tried, and held-out ``z`` and labels for thresholds and calibration."""
 
     settings: Settings
     tried: pd.DataFrame
@@ -145,30 +149,38 @@ def held_out_score(Y: Tensor, z: Tensor) -> float:
     return 0.5 * (values["auc"] + values["lrap"])
 
 
-def search(X: Tensor, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], *, seed: int = 0) -> Search:
-    """Choose ``Settings`` on held-out rows of the labelled data, one group of ``CANDIDATES`` after the other.
+def search(
+    X: Any, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0
+) -> Search:
+    """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
 
-    A fifth of at most ``SEARCH_ROWS`` rows is held out; models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted
-    to the others. What is in ``fixed`` is not searched.
+    ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. A fifth of at most
+    ``SEARCH_ROWS`` rows is held out; models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the others.
+    What is in ``fixed`` is not searched.
     """
-    order = torch.as_tensor(np.random.default_rng(seed).permutation(len(Y))[:SEARCH_ROWS])
+    order = np.random.default_rng(seed).permutation(len(Y))[:SEARCH_ROWS]
     held, rest = order[: len(order) // 5], order[len(order) // 5 :]
-    best = replace(Settings(), **fixed)
+    mapped: dict[str, tuple[Tensor, Tensor]] = {}
+    for kind in kinds:
+        feature_map = FeatureMap.from_data(X[rest], kind, seed)
+        mapped[kind] = feature_map(X[rest]), feature_map(X[held])
+    Y_rest, Y_held = Y[torch.as_tensor(rest)], Y[torch.as_tensor(held)]
+    best = replace(Settings(features=kinds[0]), **fixed)
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor]] = {}
 
     def score(settings: Settings) -> float:
         if settings not in found:
+            x, x_held = mapped[settings.features]
             pseudo = min(len(rest), SEARCH_PSEUDO)
-            posterior = fit_settings(X[rest], Y[rest], settings, likelihood, pseudo=pseudo, seed=seed)
-            z = posterior.predict(X[held])
-            found[settings] = (held_out_score(Y[held], z), z)
+            z = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed).predict(x_held)
+            found[settings] = (held_out_score(Y_held, z), z)
             tried.append(asdict(settings) | {"score": found[settings][0]})
         return found[settings][0]
 
     score(best)
-    for group in CANDIDATES:
+    for group in (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES):
         for change in group:
             if not set(change) & set(fixed) and score(candidate := replace(best, **change)) > score(best):
                 best = candidate
-    return Search(best, pd.DataFrame(tried), found[best][1], Y[held])
+    return Search(best, pd.DataFrame(tried), found[best][1], Y_held)

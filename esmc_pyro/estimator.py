@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from esmc_pyro import annotate, calibration, default
-from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.frames import label_names, to_features, to_labels
 from esmc_pyro.guides import Guide
 from esmc_pyro.inference import PRESETS, fit_analytic, fit_svi
@@ -109,18 +109,21 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.arange(self.n_labels_)
         if X_unlabeled is not None:
             X_unlabeled = to_features(self, X_unlabeled, reset=False, name="X_unlabeled")
+        found = self._search(X, Y) if self._is_default() else None
+        self.settings_ = None if found is None else found.settings
+        self.search_ = None if found is None else found.tried
         kind = "identity" if self.preset is not None and self.features == "auto" else self.features
+        kind = kind if self.settings_ is None else self.settings_.features
         self.feature_map_ = FeatureMap.from_data(X, kind, seed=self.random_state)
         x = self.feature_map_(X)
         if X_unlabeled is not None:
             x = torch.cat([x, self.feature_map_(X_unlabeled)])
-        self.settings_: default.Settings | None = None
-        self.search_: pd.DataFrame | None = None
-        if self.preset is None and self.inference == "auto" and self.guide is None:
-            held_z, held_Y = self._fit_default(x, Y)
-        else:
+        if found is None:
             self.posterior_ = self._fit_named(x, Y)
             held_z, held_Y = self.posterior_.predict(x[: len(Y)]), Y
+        else:
+            self.posterior_ = self._fit_default(x, Y, found.settings)
+            held_z, held_Y = found.z, found.Y
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_Y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_Y)
         self._remember_pseudo_labels(x, Y)
@@ -153,23 +156,26 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return make_likelihood(self.likelihood, B=rules.experts_from_ratio(Y) if self.B is None else self.B)
         return make_likelihood(self.likelihood)
 
-    def _fit_default(self, x: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-        likelihood = self._make_likelihood(Y)
+    def _is_default(self) -> bool:
+        return self.preset is None and self.inference == "auto" and self.guide is None
+
+    def _search(self, X: Any, Y: Tensor) -> default.Search:
         fixed = {} if self.kernel == "auto" else {"kernel": self.kernel}
-        found = default.search(x[: len(Y)], Y, likelihood, fixed, seed=self.random_state)
-        self.settings_, self.search_ = found.settings, found.tried
-        self.posterior_ = default.fit_settings(
+        kinds = candidate_kinds(X, self.features)
+        return default.search(X, Y, self._make_likelihood(Y), fixed, kinds, seed=self.random_state)
+
+    def _fit_default(self, x: Tensor, Y: Tensor, settings: default.Settings) -> Posterior:
+        return default.fit_settings(
             x,
             Y,
-            found.settings,
-            likelihood,
+            settings,
+            self._make_likelihood(Y),
             pseudo=self.pseudo,
             epochs=self.epochs or default.EPOCHS,
             lr=self.lr or default.LR,
             seed=self.random_state,
             progress=self.verbose,
         )
-        return found.z, found.Y
 
     def _fit_named(self, x: Tensor, Y: Tensor) -> Posterior:
         labelled, unlabelled = x[: len(Y)], x[len(Y) :] if len(x) > len(Y) else None

@@ -36,6 +36,15 @@ def choose_kind(X: Any) -> str:
     return "standard"
 
 
+def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
+    """The kinds worth comparing on held-out rows: continuous features may already share a scale, the others speak for
+    themselves. A kind that is named is the only one.
+    """
+    check_choice(kind, ("auto", *KINDS), "features")
+    chosen = choose_kind(X) if kind == "auto" else kind
+    return ("standard", "identity") if kind == "auto" and chosen == "standard" else (chosen,)
+
+
 @dataclass
 class FeatureMap:
     """``identity``; ``standard``: less the mean, over the standard deviation; ``hellinger``: the square root of each
