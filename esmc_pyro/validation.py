@@ -13,7 +13,8 @@ from torch import Tensor
 def _tensor(value: Any, name: str) -> Tensor:
     """A dense floating tensor; float32 and float64 are kept as they are, everything else becomes float32."""
     if sparse.issparse(value):
-        value = value.toarray()
+        matrix: Any = value
+        value = matrix.toarray()
     if not isinstance(value, Tensor):
         try:
             array = np.asarray(value)

@@ -93,7 +93,7 @@ def test_experts_explicit_or_summed_out_give_one_elbo_if_the_guide_is_exact(case
     X, Y = tiny_data()
     bounds = []
     for explicit in (True, False):
-        model = tiny_model(X, Y, depth, Experts(3, explicit=explicit))
+        model = tiny_model(X, Y, depth, Experts(3, 2.0, explicit=explicit))
         torch.manual_seed(1)
         bounds.append(elbo(model, shake(GUIDE_CASES[case][1](model, X, Y)), X, Y))
     if GUIDE_CASES[case][0] == "doubly_stochastic":
@@ -108,7 +108,7 @@ def test_gradients_with_explicit_experts_are_unbiased(case: str) -> None:
     X, Y = tiny_data()
     gradients = []
     for explicit in (True, False):
-        model = tiny_model(X, Y, 2, Experts(3, explicit=explicit))
+        model = tiny_model(X, Y, 2, Experts(3, 2.0, explicit=explicit))
         torch.manual_seed(1)
         guide = shake(GUIDE_CASES[case][1](model, X, Y))
         loss_of = Trace_ELBO(100, 2, vectorize_particles=True)(model, guide)
@@ -201,11 +201,12 @@ def test_optimal_functions_are_the_best_q_f_given_q_u() -> None:
 def test_row_parameters_follow_their_rows() -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y)
-    guide = PaperGuide(model, X, Y)
+    guide = shake(PaperGuide(model, X, Y))
     rows = torch.tensor([10, 3])
     trace = poutine.trace(guide).get_trace(X, Y, rows)
     for site in ("c", "z"):
         assert torch.equal(trace.nodes[site]["fn"].base_dist.loc, guide.get(site, "loc")[rows])
+        assert torch.equal(trace.nodes[site]["fn"].base_dist.scale, guide.get(site, "scale")[rows])
 
 
 def test_guides_do_not_own_the_model() -> None:

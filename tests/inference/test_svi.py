@@ -16,7 +16,7 @@ from esmc_pyro.inference import OBJECTIVES, fit_svi
 from esmc_pyro.inference.schedules import SCHEDULES, Plateau
 from esmc_pyro.inference.svi import HISTORY
 from esmc_pyro.models import ESMC, Experts, Gaussian, Layer
-from esmc_pyro.objectives import MeanFieldELBO, RenyiELBO
+from esmc_pyro.objectives import MeanFieldELBO, RenyiELBO, RenyiLoss
 from esmc_pyro.posterior import Posterior
 
 collapsed = {"guide": "doubly_stochastic", "objective": "collapsed"}
@@ -83,6 +83,17 @@ def test_the_renyi_bound_lies_between_the_elbo_and_the_evidence() -> None:
         same = torch.stack([-RenyiELBO(0.0, 1)(model, guide)(X, Y) for _ in range(60)])
     assert agree((same.mean(), same.std() / 60**0.5), plain)  # one particle: the ELBO itself
     assert plain[0] + 4 * plain[1] < tighter.mean() < evidence
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 2.0])
+def test_the_renyi_bound_by_hand(monkeypatch: pytest.MonkeyPatch, order: float) -> None:
+    weights = torch.tensor([0.3, 1.5, 0.2, 2.0], dtype=torch.float64)
+    logs = iter(weights.log())
+    monkeypatch.setattr(RenyiLoss, "_log_weight", lambda self, *data: next(logs))
+    X, Y = tiny_data()
+    model = tiny_model(X, Y)
+    loss = RenyiELBO(order, 4)(model, PaperGuide(model, X, Y))(X, Y)
+    assert -loss.item() == pytest.approx((weights ** (1 - order)).mean().log().item() / (1 - order))
 
 
 @pytest.mark.parametrize("objective", ["mean_field", "renyi"])
