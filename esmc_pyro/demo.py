@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import typer
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +31,7 @@ from esmc_pyro.inference import fit_svi
 from esmc_pyro.metrics import bootstrap_intervals, evaluate, paper_auc
 from esmc_pyro.models import EEOE, ESMC
 from esmc_pyro.models.rules import experts_from_ratio
+from esmc_pyro.page import Metric, both_themes, render_page
 from esmc_pyro.posterior import Posterior
 
 Array = npt.NDArray[Any]
@@ -41,20 +39,6 @@ Method = Callable[..., Array]  # (X, Y, X_new, setting) -> scores of the rows of
 
 NEIGHBOURS = (5, 10, 20, 40, 80, 160)
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A column of the table: its name in ``metrics.evaluate``, its title, what it says, how it is written."""
-
-    key: str
-    title: str
-    meaning: str
-    digits: int = 3
-    smaller_is_better: bool = False
-
-    def write(self, value: float) -> str:
-        return f"{value:.{self.digits}f}"
 
 
 METRICS = (
@@ -291,24 +275,13 @@ def recovered(task: Task, posterior: Posterior, top: int = 1) -> float:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def render_page(**content: Any) -> str:
-    """``templates/demo.html`` with everything from outside escaped; a name that the content lacks is an error."""
-    environment = Environment(loader=PackageLoader("esmc_pyro"), autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    return environment.get_template("demo.html").render(**content)
-
-
-def _both_themes(figure: Callable[..., Figure], *args: Any) -> dict[str, str]:
-    themes = {"light": figures.LIGHT, "dark": figures.DARK}
-    return {name: figures.embed(figure(*args, theme=theme)) for name, theme in themes.items()}
-
-
 def make_page(
     task: Task, posterior: Posterior, scores: Sequence[Score], examples: Sequence[Example], begun: float
 ) -> str:
     """The page as text; ``begun`` is when the job started, by ``time.perf_counter``."""
     errors = bootstrap_intervals(task.Y_test, posterior.predict(task.X_test).numpy(), ks=(1,))["standard_error"]
     return render_page(
+        "demo.html",
         labels=task.Y.shape[1],
         train=len(task.X),
         test=len(task.X_test),
@@ -322,8 +295,8 @@ def make_page(
         chance=float((task.Y - task.given).sum() / (1 - task.given).sum()),
         history=posterior.history,
         interrupted=posterior.interrupted,
-        elbo=_both_themes(figures.elbo_curve, posterior.history),
-        likelihood=_both_themes(figures.label_probability),
+        elbo=both_themes(figures.elbo_curve, posterior.history),
+        likelihood=both_themes(figures.label_probability),
         training=[example for example in examples if example.given is not None],
         unseen=[example for example in examples if example.given is None],
         embed=lambda pixels: figures.embed(figures.picture(pixels), "png"),
