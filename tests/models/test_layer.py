@@ -87,11 +87,14 @@ CHANGES: dict[str, Callable[[Layer], object]] = {
     "alpha assigned": lambda layer: setattr(layer, "alpha", torch.tensor(0.9)),
     "lengthscale assigned": lambda layer: setattr(layer.kernel, "lengthscale", torch.tensor(0.9)),
     "data overwritten": lambda layer: layer.pseudo_instances.data.mul_(2.0),
-    "another kernel of the same values": lambda layer: setattr(
-        layer, "kernel", make_kernel("matern32", D, lengthscale=1.3, variance=1.7)
-    ),
+    "another kernel of the same values": lambda layer: swap_kernel(layer),
     "float": lambda layer: layer.float(),
 }
+
+
+def swap_kernel(layer: Layer) -> None:
+    layer.kernel = make_kernel("matern32", D, lengthscale=1.3, variance=1.7)
+    layer.learn()  # a new kernel comes with parameters that are learned
 
 
 def step(layer: Layer) -> None:
