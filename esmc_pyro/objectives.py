@@ -56,16 +56,17 @@ class FrozenFeatures:
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
-        self.kept: tuple[Tensor, Tensor] | None = None
+        self.kept: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __call__(self, X: Tensor, rows: Tensor) -> Tensor:
         """``A(X[rows])``, n x M."""
         if not self.layer.is_frozen or len(X) * self.layer.pseudo_count > self.BUDGET:
             return self.layer.features(X[rows])
-        if self.kept is None or self.kept[0] is not X:
+        factor = self.layer.factor()  # the same tensor while nothing that shapes the features has another value
+        if self.kept is None or self.kept[0] is not X or self.kept[1] is not factor:
             with torch.no_grad():
-                self.kept = (X, torch.cat([self.layer.features(x) for x in X.split(4096)]))
-        return self.kept[1][rows]
+                self.kept = (X, factor, torch.cat([self.layer.features(x) for x in X.split(4096)]))
+        return self.kept[2][rows]
 
 
 def propagate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyro
 import torch
@@ -12,10 +12,9 @@ from pyro.nn import PyroModule
 from torch import Tensor
 
 from esmc_pyro.models import rules
-from esmc_pyro.models.kernels import make_kernel
+from esmc_pyro.models.build import layer_from_data, layer_names, per_layer
 from esmc_pyro.models.layer import Layer
 from esmc_pyro.models.likelihoods import Experts, Likelihood, make_likelihood
-from esmc_pyro.models.means import make_mean
 from esmc_pyro.validation import check_features, check_labels, check_number
 
 T = TypeVar("T")
@@ -23,11 +22,6 @@ PerLayer: TypeAlias = T | Sequence[T]
 
 # Parameters belong to their module and to nobody else: two models never meet in a global store.
 pyro.settings.set(module_local_params=True)
-
-
-def layer_names(depth: int) -> list[str]:
-    """``["c", "z"]`` for two layers, ``["z"]`` for one, ``["c1", "c2", "z"]`` for three, and so on."""
-    return ["z"] if depth == 1 else ["c", "z"] if depth == 2 else [f"c{i + 1}" for i in range(depth - 1)] + ["z"]
 
 
 def observed(Y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,17 +33,6 @@ def observed(Y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     y = Y[rows.clamp(max=len(Y) - 1)]
     known = labelled & ~torch.isnan(y)
     return torch.where(known, y, y.new_zeros(())), known
-
-
-def per_layer(value: Any, names: Sequence[str], argument: str) -> list[Any]:
-    """``value`` for each of the layers ``names``: itself, or its items if it is a list or tuple of the right length."""
-    if not isinstance(value, list | tuple):
-        return [value] * len(names)
-    if len(value) != len(names):
-        raise ValueError(
-            f"{argument} must be one for all layers or a list with one for each of {list(names)}; got {len(value)}"
-        )
-    return list(value)
 
 
 class ESMC(PyroModule):
@@ -132,42 +115,13 @@ class ESMC(PyroModule):
                 "alpha": alpha, "beta": beta, "gamma": gamma, "fitc": fitc,
             }.items()
         }  # fmt: skip
-        layers: list[Layer] = []
-        for depth, (name, outputs) in enumerate(zip(names, [*widths, K], strict=True)):
-            given = {key: values[depth] for key, values in each.items()}
-            M, scale = given["pseudo"], given["lengthscale"]
-            check_number(M, "pseudo", low=1, whole=True)
-            check_number(given["variance"], "variance", low=0, above=True)
-            if depth == 0:
-                inputs = X
-                pseudo_instances = rules.choose_pseudo_instances(X, M, pseudo_method, seed)
-            else:
-                inputs = rules.label_scores(Y, widths[depth - 1])
-                pseudo_instances = inputs[rules.choose_pseudo_rows(len(inputs), M, seed)]
-            rule = scale if isinstance(scale, str) and isinstance(given["kernel"], str) else None
-            if isinstance(scale, str):
-                scale = rules.lengthscale_from_distances(inputs, scale, seed=seed)
-            check_number(scale, "lengthscale", low=0, above=True)
-            constant = likelihood.best_constant(rules.label_frequencies(Y)) if name == "z" else X.new_zeros(outputs)
-            layers.append(
-                Layer(
-                    name,
-                    make_kernel(
-                        given["kernel"],
-                        inputs.shape[1],
-                        lengthscale=scale,
-                        variance=given["variance"],
-                        ard=given["ard"],
-                    ),
-                    pseudo_instances,
-                    outputs,
-                    plate="labels" if name == "z" else f"latent{name[1:]}",
-                    mean=make_mean(given["mean"], inputs.shape[1], constant),
-                    lengthscale_rule=rule,
-                    learn=learn,
-                    **{key: given[key] for key in ("alpha", "beta", "gamma", "fitc")},
-                )
+        layers = [
+            layer_from_data(
+                name, X, Y, width, outputs, likelihood, {key: values[depth] for key, values in each.items()},
+                pseudo_method=pseudo_method, learn=learn, seed=seed,
             )
+            for depth, (name, width, outputs) in enumerate(zip(names, [None, *widths], [*widths, K], strict=True))
+        ]  # fmt: skip
         return cls(layers, likelihood).to(X.dtype)
 
     @property

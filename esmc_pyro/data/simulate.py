@@ -10,7 +10,7 @@ from pyro import poutine
 from torch import Tensor
 
 from esmc_pyro.models import ESMC, Gaussian, Layer, Likelihood, make_kernel, make_likelihood, rules
-from esmc_pyro.models.esmc import layer_names
+from esmc_pyro.models.build import layer_names, plate_name
 from esmc_pyro.models.means import Constant
 from esmc_pyro.randomness import seeded
 from esmc_pyro.validation import check_number
@@ -66,7 +66,7 @@ def simulate(
                 make_kernel(kernel, inputs, lengthscale=inputs**0.5, variance=amplitude**2 if name == "z" else 1.0),
                 torch.zeros(pseudo, inputs),
                 outputs,
-                plate="labels" if name == "z" else f"latent{name[1:]}",
+                plate=plate_name(name),
                 mean=Constant(torch.full((outputs,), float(offset))) if name == "z" and offset else None,
                 alpha=alpha,
                 beta=beta,

@@ -73,6 +73,18 @@ def test_unlabelled_rows_and_unknown_entries_add_exactly_nothing() -> None:
     assert all(torch.isfinite(p.grad).all() for p in guide.parameters())
 
 
+def test_kept_features_follow_the_kernel() -> None:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, 1)
+    guide = shake(DoublyStochasticGuide(model, X, Y))
+    loss_of = CollapsedELBO()(model, guide)
+    first = loss_of(X, Y)
+    assert torch.equal(loss_of(X, Y), first)
+    model.layers[0].kernel.lengthscale = torch.tensor(0.5)  # assigned, not learned
+    assert not torch.equal(loss_of(X, Y), first)
+    assert torch.equal(loss_of(X, Y), CollapsedELBO()(model, guide)(X, Y))
+
+
 def exact_problem() -> tuple[torch.Tensor, torch.Tensor, ESMC, float]:
     """A one-layer model with a Gaussian likelihood and S = X, and its noise variance in all."""
     X = torch.randn(15, 2)
