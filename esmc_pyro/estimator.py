@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from esmc_pyro import annotate, calibration, default
+from esmc_pyro import annotate, calibration, default, model_file
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.frames import label_names, to_features, to_labels
 from esmc_pyro.guides import Guide
@@ -333,6 +335,17 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return pd.DataFrame(
             {"pseudo": places, "training_row": self.pseudo_rows_[places], "similarity": values, "labels": carried}
         )
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator to one file, whole or not at all (``model_file``)."""
+        return model_file.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """The estimator that ``save`` wrote; ``ModelFileError`` if the file is damaged, newer, or none of ours."""
+        return model_file.load(path, cls)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

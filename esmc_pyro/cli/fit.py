@@ -1,0 +1,160 @@
+"""`esmc fit`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from esmc_pyro.cli.completion import complete_path, complete_setting
+from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
+from esmc_pyro.cli.output import Output, table
+from esmc_pyro.cli.rows import known_entries, label_frame
+from esmc_pyro.cli.settings import check_values, collect
+from esmc_pyro.cli.source import DataArgument, Reading
+from esmc_pyro.cli.target import ForceOption, check_target
+
+if TYPE_CHECKING:
+    from esmc_pyro import Dataset, ESMCClassifier
+
+
+def fit(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
+    reading: Reading,
+    output: Output,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.", autocompletion=complete_setting),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings; --set overrules it.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same model; overrules random_state.")] = None,
+    unlabeled: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Further rows, whose labels are not used.", autocompletion=complete_path),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep what is fitted so far in this file (MODEL.checkpoint with --resume).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
+    force: ForceOption = False,
+) -> None:
+    """Fit a model to the training rows of DATA and write it to a file.
+
+    Settings are the arguments of ESMCClassifier. Ctrl-C ends the fit early and still writes what was fitted.
+
+    \b
+    Examples:
+      esmc fit corel5k --out corel5k.esmc
+      esmc fit songs.csv --tag-column genres --test-fraction 0.2 --out songs.esmc
+      esmc fit digits --set preset=authors_b0 --set epochs=20 --seed 1 --out digits.esmc
+      esmc fit large.txt.gz --resume --out large.esmc    # the same line again after a crash
+    """
+    chosen = collect(config, settings or (), seed)
+    reading.check(data)
+    check_target(out, force=force)
+    checkpoint = _check_checkpoint(out, checkpoint, resume, force)
+    check_values(chosen)
+
+    from esmc_pyro import ESMCClassifier
+
+    dataset = reading.read(data)
+    if not known_entries(dataset.Y_train):
+        raise Failure(f"{dataset.name} has no known label in its training rows, expected some.")
+    more = None if unlabeled is None else _unlabeled_rows(unlabeled, dataset)
+    classifier = ESMCClassifier(**{"verbose": output.progress, **chosen})
+    output.status(f"fitting {dataset.n_train} rows, {dataset.n_features} features, {dataset.n_labels} labels")
+    begun = time.perf_counter()
+    if checkpoint is not None and not resume:
+        checkpoint.unlink(missing_ok=True)
+    options: dict[str, Any] = {} if checkpoint is None else {"checkpoint": checkpoint}
+    classifier.fit(_features(dataset), label_frame(dataset.Y_train, dataset.label_names), more, **options)
+    seconds = time.perf_counter() - begun
+    if classifier.posterior_.history.empty:
+        raise KeyboardInterrupt("nothing was fitted yet, so nothing was written.")
+    classifier.save(out)
+    interrupted = bool(classifier.posterior_.interrupted)
+    if checkpoint is not None and not interrupted:
+        checkpoint.unlink(missing_ok=True)
+    _show(output, classifier, dataset, out, seconds)
+    if interrupted:
+        say(f"esmc fit: interrupted; what was fitted so far is in {out}.")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check_checkpoint(out: Path, checkpoint: Path | None, resume: bool, force: bool) -> Path | None:
+    if checkpoint is None and not resume:
+        return None
+    path = out.with_name(out.name + ".checkpoint") if checkpoint is None else checkpoint
+    if path.absolute() == out.absolute():
+        raise WrongUsage("--checkpoint and --out are the same file, expected two.")
+    if path.exists() and not path.is_dir() and not resume and not force:
+        raise WrongUsage(f"--checkpoint {path} exists; say --resume to go on from it or --force to start anew.")
+    check_target(path, force=True, option="--checkpoint")
+    return path
+
+
+def _features(dataset: Dataset) -> Any:
+    """Dense features as a frame, whose names the model keeps; sparse ones as they are."""
+    import pandas as pd
+
+    X = dataset.X_train
+    return X if hasattr(X, "indptr") else pd.DataFrame(X, columns=list(dataset.feature_names))
+
+
+def _unlabeled_rows(source: str, dataset: Dataset) -> Any:
+    """Every row of ``source``, in the kind that the training rows have."""
+    import pandas as pd
+    from scipy import sparse
+
+    more = Reading().read(source).whole() if not _table_of_features(source, dataset) else None
+    if more is None:
+        from esmc_pyro.data.frames import numbers, read_frame
+
+        X: Any = numbers(source, read_frame(source), list(dataset.feature_names), "a number").astype("float32")
+    else:
+        X = more.X_train
+        if more.n_features != dataset.n_features:
+            raise Failure(
+                f"--unlabeled {source} has {more.n_features} features, expected {dataset.n_features}, as {dataset.name}."
+            )
+    if hasattr(dataset.X_train, "indptr"):
+        return sparse.csr_array(X)
+    dense = X.toarray() if hasattr(X, "indptr") else X
+    return pd.DataFrame(dense, columns=list(dataset.feature_names))
+
+
+def _table_of_features(source: str, dataset: Dataset) -> bool:
+    """Whether ``source`` is a table with a column for each feature: it needs no labels then."""
+    from esmc_pyro.data.formats import find_format
+    from esmc_pyro.data.frames import read_frame
+
+    path = Path(source)
+    if not path.is_file() or find_format(path) != "table":
+        return False
+    return set(dataset.feature_names) <= set(read_frame(path).columns)
+
+
+def _show(output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float) -> None:
+    settings = getattr(classifier, "settings_", None)
+    found: Mapping[str, Any] = {} if settings is None else asdict(settings)
+    result: dict[str, Any] = {
+        "model": str(out),
+        "data": dataset.name,
+        "rows": dataset.n_train,
+        "features": dataset.n_features,
+        "labels": dataset.n_labels,
+        "seconds": round(seconds, 3),
+        "epochs": len(classifier.posterior_.history),
+        "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
+        "chosen": found,
+        "interrupted": bool(classifier.posterior_.interrupted),
+    }
+    if output.quiet and not output.json:
+        return
+    rows = [(key, value) for key, value in result.items() if key not in ("chosen", "interrupted")]
+    output.emit(result, table(("fit", ""), [*rows, *found.items()]))

@@ -1,0 +1,199 @@
+"""Data as a fitted model needs it: its features and labels by name, and the rows that a command is about."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from esmc_pyro.cli.failure import Failure
+from esmc_pyro.cli.output import Output
+from esmc_pyro.cli.source import DIGITS, Reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from esmc_pyro import Dataset, ESMCClassifier
+
+
+class Part(StrEnum):
+    """Which rows of DATA."""
+
+    auto = "auto"
+    train = "train"
+    test = "test"
+    all = "all"
+
+
+PartOption = Annotated[Part, typer.Option(help="Which rows; auto is the test rows where there are any, else all.")]
+TrainOption = Annotated[Part, typer.Option(help="Which rows; auto is the training rows.")]
+
+
+@dataclass
+class Rows:
+    """Some rows: ``X`` (n x F), ``Y`` (n x K, None if the source has no labels), and what they are called."""
+
+    X: Any
+    Y: Any
+    part: str
+
+
+def read_for(
+    classifier: ESMCClassifier, source: str, reading: Reading, output: Output, *, labels: bool = True
+) -> Dataset:
+    """DATA with the model's features and labels in the model's order.
+
+    Without ``labels`` a table needs no label columns; then every label is unknown.
+    """
+    reading.check(source)
+    if not labels and (columns := _feature_names(classifier)) is not None and _is_bare_table(source, reading):
+        return reading.cut(_read_features(classifier, Path(source), columns))
+    dataset = reading.read(source)
+    sparse_labels = reading.tag_column is not None or _format(source, reading) == "svmlight"
+    return _with_labels(classifier, _with_features(classifier, dataset), 0.0 if sparse_labels else math.nan, output)
+
+
+def select(dataset: Dataset, part: Part, *, prefer_train: bool = False) -> Rows:
+    """The rows of ``part``."""
+    if part is Part.auto:
+        part = Part.train if prefer_train else Part.test
+        if not dataset.n_test:
+            part = Part.all
+    if part is Part.test and not dataset.n_test:
+        raise Failure(f"{dataset.name} has no test rows, expected a split or --test-fraction.")
+    if part is Part.all:
+        dataset = dataset.whole()
+    if part is Part.test:
+        return Rows(dataset.X_test, dataset.Y_test, "test")
+    return Rows(dataset.X_train, dataset.Y_train, str(part))
+
+
+def known_entries(Y: Any) -> int:
+    """How many labels are not NaN."""
+    import numpy as np
+
+    values = Y.data if hasattr(Y, "indptr") else Y
+    return int(Y.shape[0] * Y.shape[1] - np.isnan(values).sum())
+
+
+def named(classifier: ESMCClassifier, X: Any) -> Any:
+    """``X`` as a frame with the model's feature names, if it was fitted with names."""
+    import pandas as pd
+
+    names = _feature_names(classifier)
+    return X if names is None or hasattr(X, "indptr") else pd.DataFrame(X, columns=names)
+
+
+def label_frame(Y: Any, names: Any) -> pd.DataFrame:
+    """``Y`` as a frame, so that the estimator keeps the label names."""
+    import pandas as pd
+
+    return pd.DataFrame(Y.toarray() if hasattr(Y, "indptr") else Y, columns=list(names))
+
+
+def _feature_names(classifier: ESMCClassifier) -> list[str] | None:
+    names = getattr(classifier, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _numbered(names: Any, letter: str) -> bool:
+    return all(name == f"{letter}{place}" for place, name in enumerate(names))
+
+
+def _format(source: str, reading: Reading) -> str | None:
+    from esmc_pyro.data import KNOWN_SETS
+    from esmc_pyro.data.formats import find_format, find_pair
+
+    if reading.format is not None or source == DIGITS or source in KNOWN_SETS:
+        return reading.format
+    path = Path(source)
+    return find_format(find_pair(path)[0] if path.is_dir() else path)
+
+
+def _is_bare_table(source: str, reading: Reading) -> bool:
+    from esmc_pyro.data import KNOWN_SETS
+
+    if source == DIGITS or source in KNOWN_SETS or not Path(source).is_file() or _format(source, reading) != "table":
+        return False
+    return not (reading.reader_options() or reading.test or reading.test_fraction or reading.remove_ones)
+
+
+def _read_features(classifier: ESMCClassifier, path: Path, columns: list[str]) -> Dataset:
+    import numpy as np
+
+    from esmc_pyro.data import DataError, Dataset
+    from esmc_pyro.data.frames import numbers, read_frame
+
+    frame = read_frame(path)
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise DataError(f"{path}: has no column {missing[0]!r}, expected the {len(columns)} features of the model.")
+    X = numbers(path, frame, columns, "a number")
+    names = list(classifier.label_names_)
+    unknown = np.full((len(X), len(names)), np.nan, dtype=np.float32)
+    return Dataset(path.stem, X, unknown, feature_names=columns, label_names=names)
+
+
+def _with_features(classifier: ESMCClassifier, dataset: Dataset) -> Dataset:
+    wanted, width = _feature_names(classifier), int(classifier.n_features_in_)
+    names = list(dataset.feature_names)
+    by_name = wanted is not None and not _numbered(names, "x") and not _numbered(wanted, "x")
+    if by_name and wanted is not None and names != wanted:
+        missing = sorted(set(wanted) - set(names))
+        if missing:
+            raise Failure(f"{dataset.name} has no feature {missing[0]!r}, expected the {width} features of the model.")
+        places = {name: place for place, name in enumerate(names)}
+        order = [places[name] for name in wanted]
+        parts: dict[str, Any] = {"X_train": dataset.X_train[:, order]}
+        if dataset.X_test is not None:
+            parts["X_test"] = dataset.X_test[:, order]
+        return replace(dataset, feature_names=wanted, **parts)
+    if dataset.n_features < width and hasattr(dataset.X_train, "indptr"):
+        return _widened(dataset, width)
+    if dataset.n_features != width:
+        raise Failure(f"{dataset.name} has {dataset.n_features} features, expected the {width} of the model.")
+    return dataset
+
+
+def _widened(dataset: Dataset, width: int) -> Dataset:
+    """Sparse rows of a file whose last features are zero everywhere: such a file does not say how wide it is."""
+    parts: dict[str, Any] = {}
+    for part in ("X_train", "X_test"):
+        X = getattr(dataset, part)
+        if X is not None:
+            parts[part] = X.copy()
+            parts[part].resize(X.shape[0], width)
+    return replace(dataset, feature_names=(), **parts)
+
+
+def _with_labels(classifier: ESMCClassifier, dataset: Dataset, absent: float, output: Output) -> Dataset:
+    """Labels in the model's order; ``absent`` is the value of those that the data does not speak of."""
+    import numpy as np
+
+    wanted, names = list(classifier.label_names_), list(dataset.label_names)
+    if names == wanted:
+        return dataset
+    if _numbered(names, "y") or _numbered(wanted, "y"):
+        if len(names) != len(wanted):
+            raise Failure(f"{dataset.name} has {len(names)} labels, expected the {len(wanted)} of the model.")
+        return replace(dataset, label_names=wanted)
+    if not set(names) & set(wanted):
+        raise Failure(f"{dataset.name} has none of the model's labels, expected some of them ({wanted[0]!r}, ...).")
+    strange = [name for name in names if name not in set(wanted)]
+    if strange:
+        output.note(f"{len(strange)} labels that the model does not know are left out, the first is {strange[0]!r}.")
+    places = {name: place for place, name in enumerate(names)}
+    parts: dict[str, Any] = {}
+    for part in ("Y_train", "Y_test"):
+        Y = getattr(dataset, part)
+        if Y is not None:
+            given = Y.toarray() if hasattr(Y, "indptr") else Y
+            parts[part] = np.full((len(given), len(wanted)), absent, dtype=np.float32)
+            for column, name in enumerate(wanted):
+                if name in places:
+                    parts[part][:, column] = given[:, places[name]]
+    return replace(dataset, label_names=wanted, **parts)

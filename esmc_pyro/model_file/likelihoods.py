@@ -1,0 +1,73 @@
+"""Likelihoods to and from a model file: by name and arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
+from esmc_pyro.model_file.kernels import refuse_priors
+from esmc_pyro.models import LIKELIHOODS, Likelihood, make_likelihood
+
+# the constructor's arguments, which are attributes of the same names
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "experts": ("B", "lambda_", "explicit"),
+    "eeoe": ("B", "lambda_"),
+    "bernoulli": ("lambda_",),
+    "gaussian": ("noise",),
+    "mpu": ("c", "lambda_"),
+}
+
+
+def encode(likelihood: Likelihood, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """A description of ``likelihood``; a noise that is learned goes to ``tensors`` under ``name``."""
+    kinds = {kind: key for key, kind in LIKELIHOODS.items() if key in ARGUMENTS}
+    if type(likelihood) not in kinds:
+        raise ModelFileError(
+            f"a model file can hold the likelihoods {sorted(ARGUMENTS)}; got {type(likelihood).__name__}"
+        )
+    refuse_priors(likelihood, f"the likelihood {type(likelihood).__name__}")
+    kind = kinds[type(likelihood)]
+    parameters = dict(likelihood.named_parameters())
+    tensors.update({f"{name}.{path}": value for path, value in parameters.items()})
+    arguments = {key: getattr(likelihood, key) for key in ARGUMENTS[kind] if f"{key}_unconstrained" not in parameters}
+    for key, value in arguments.items():
+        if not isinstance(value, bool | int | float):
+            raise ModelFileError(
+                f"{key} of the likelihood {kind!r} must be a plain number to be saved; got {value!r:.60}"
+            )
+    return {
+        "name": kind,
+        "arguments": arguments,
+        "learned": sorted(p for p, v in parameters.items() if v.requires_grad),
+    }
+
+
+def decode(value: Any, name: str, tensors: Tensors) -> Likelihood:
+    """The likelihood of this description."""
+    fields = Fields(value, "the likelihood")
+    kind = fields.choice("name", ARGUMENTS)
+    given = Fields(fields.take("arguments", dict), f"the arguments of the likelihood {kind!r}")
+    learned = fields.items("learned", str)
+    fields.done()
+    options: dict[str, Any] = {}
+    for key in ARGUMENTS[kind]:
+        if kind == "gaussian" and f"{name}.noise_unconstrained" in tensors:
+            options["learn_noise"] = True
+        elif key == "explicit":
+            options[key] = given.take(key, bool)
+        else:
+            options[key] = given.take(key, int, float)
+    given.done()
+    try:
+        likelihood = make_likelihood(kind, **options)
+    except (ValueError, OverflowError) as error:
+        raise ModelFileError(f"the likelihood {kind!r} cannot be made: {error}") from None
+    for path, parameter in likelihood.named_parameters():
+        parameter.data = tensors.take(f"{name}.{path}", ())
+        if not (likelihood.noise > 0 and torch.isfinite(torch.as_tensor(likelihood.noise))):
+            raise ModelFileError(f"tensor '{name}.{path}' must be the logarithm of a positive number")
+        parameter.requires_grad_(path in learned)
+    return likelihood
