@@ -1,0 +1,140 @@
+"""Speed and memory: ``ESMC_DATA=... python benchmarks/speed.py``, on a machine that does nothing else.
+
+Training throughput beside GPyTorch's SVGP at equal M, batch, outputs and epochs; the epoch's share of this machine's
+matrix-multiply speed, measured in the same run; corel5k beside the MLP. Every line runs in a process of its own.
+Writes benchmarks/results/speed.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+N, F, K, M, BATCH, EPOCHS = 8192, 100, 256, 512, 256, 3
+
+
+def matmul_speed() -> dict[str, float]:
+    """Gigaflops of a float32 product of the size of a training step, best of ten."""
+    import torch
+
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    seconds = []
+    for _ in range(10):
+        begun = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - begun)
+    return {"gigaflops": 2 * 2048**3 / min(seconds) / 1e9}
+
+
+def made() -> tuple[Any, Any]:
+    """Features and labels of the throughput runs."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, F)).astype(np.float32)
+    return X, (rng.random((N, K)) < 0.05).astype(np.float32)
+
+
+def esmc_throughput() -> dict[str, float]:
+    """Rows a second of the default's training, features included, and the share of it that is matrix products."""
+    import torch
+
+    from esmc_pyro import default
+    from esmc_pyro.models import Bernoulli
+
+    X, Y = (torch.as_tensor(part) for part in made())
+    begun = time.perf_counter()
+    posterior = default.fit_settings(X, Y, default.Settings(), Bernoulli(), pseudo=M, epochs=EPOCHS)
+    seconds = time.perf_counter() - begun
+    step = posterior.history["seconds"].iloc[-1] / EPOCHS
+    # a step multiplies b x M by M x L, b x L by L x K, and twice each of them again for the gradients
+    flops = 2 * N * (M * K + K * K) * 3
+    return {"rows_per_second": N * EPOCHS / seconds, "gigaflops": flops / step / 1e9}
+
+
+def svgp_throughput() -> dict[str, float]:
+    """The same of GPyTorch."""
+    from peers import svgp
+
+    X, Y = made()
+    begun = time.perf_counter()
+    svgp(X, Y, 0, lengthscale=1.0, pseudo=M, epochs=EPOCHS)
+    return {"rows_per_second": N * EPOCHS / (time.perf_counter() - begun)}
+
+
+def corel5k_esmc() -> dict[str, float]:
+    """The default on corel5k, search included."""
+    from esmc_pyro import ESMCClassifier, load_dataset
+    from esmc_pyro.metrics import paper_auc
+
+    data = load_dataset("corel5k")
+    begun = time.perf_counter()
+    classifier = ESMCClassifier().fit(data.X_train, data.Y_train)
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "auc": paper_auc(data.Y_test, classifier.decision_function(data.X_test))}
+
+
+def corel5k_mlp() -> dict[str, float]:
+    """scikit-learn's MLP on corel5k with alpha = 1, not tuned."""
+    from peers import mlp
+
+    from esmc_pyro import load_dataset
+    from esmc_pyro.feature_map import FeatureMap
+    from esmc_pyro.metrics import paper_auc
+
+    data = load_dataset("corel5k")
+    feature_map = FeatureMap.from_data(data.X_train)
+    Y = data.Y_train.toarray() if hasattr(data.Y_train, "toarray") else data.Y_train
+    begun = time.perf_counter()
+    predict = mlp(feature_map(data.X_train).numpy(), Y, 0, alpha=1.0)
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "auc": paper_auc(data.Y_test, predict(feature_map(data.X_test).numpy())[0])}
+
+
+PARTS = {f.__name__: f for f in (matmul_speed, esmc_throughput, svgp_throughput, corel5k_esmc, corel5k_mlp)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        warnings.filterwarnings("ignore")
+        values = PARTS[options.part]()
+        print(json.dumps(values | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+        return
+    found: dict[str, dict[str, float]] = {}
+    for part in PARTS:
+        ran = subprocess.run([sys.executable, __file__, "--part", part], capture_output=True, text=True, check=True)
+        found[part] = json.loads(ran.stdout.splitlines()[-1])
+        print(part, found[part], flush=True)
+    ours, theirs = found["esmc_throughput"], found["svgp_throughput"]
+    corel, network = found["corel5k_esmc"], found["corel5k_mlp"]
+    lines = [
+        f"Command: `ESMC_DATA=... python benchmarks/speed.py` on {os.cpu_count()} cores.\n",
+        f"Training throughput, N = {N}, F = {F}, K = {K}, M = {M}, {EPOCHS} epochs:\n",
+        "| | rows a second | peak MiB |\n|---|---|---|",
+        f"| ESMC default (no search) | {ours['rows_per_second']:.0f} | {ours['peak_mib']:.0f} |",
+        f"| GPyTorch SVGP, batch {BATCH} | {theirs['rows_per_second']:.0f} | {theirs['peak_mib']:.0f} |",
+        f"| ratio | {ours['rows_per_second'] / theirs['rows_per_second']:.1f} | |\n",
+        f"Matrix products: {found['matmul_speed']['gigaflops']:.0f} gigaflops measured, the epoch runs at "
+        f"{ours['gigaflops']:.0f} ({ours['gigaflops'] / found['matmul_speed']['gigaflops']:.0%}).\n",
+        "corel5k:\n",
+        "| | seconds | AUC | peak MiB |\n|---|---|---|---|",
+        f"| ESMC default, search included | {corel['seconds']:.1f} | {corel['auc']:.4f} | {corel['peak_mib']:.0f} |",
+        f"| MLP, alpha = 1 | {network['seconds']:.1f} | {network['auc']:.4f} | {network['peak_mib']:.0f} |",
+    ]
+    (RESULTS / "speed.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
