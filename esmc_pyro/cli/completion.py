@@ -11,10 +11,8 @@ from esmc_pyro.cli.settings import KEYS
 def complete_data(incomplete: str) -> list[str]:
     """`digits`, the folders under ESMC_DATA, and paths."""
     root = Path(os.environ.get("ESMC_DATA", "") or os.devnull)
-    names = (
-        ["digits", *sorted(entry.name for entry in root.iterdir() if entry.is_dir())] if root.is_dir() else ["digits"]
-    )
-    return [name for name in names if name.startswith(incomplete)] + complete_path(incomplete)
+    folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
+    return [name for name in ("digits", *folders) if name.startswith(incomplete)] + complete_path(incomplete)
 
 
 def complete_path(incomplete: str) -> list[str]:

@@ -48,9 +48,7 @@ def evaluate(
     metrics = measure(classifier, dataset, rows, draws=draws, level=level, seed=seed)
     result = {"data": dataset.name, "part": rows.part, "rows": int(rows.X.shape[0]), "level": level, "metrics": metrics}
     columns = ("metric", "value", "standard error", "low", "high")
-    lines = [
-        (name, *(entry[key] for key in ("value", "standard_error", "low", "high"))) for name, entry in metrics.items()
-    ]
+    lines = [(name, *entry.values()) for name, entry in metrics.items()]
     output.emit(result, table(columns, lines, f"{dataset.name}, {rows.part} rows: {result['rows']}"))
 
 
@@ -71,7 +69,7 @@ def check_labels(name: str, rows: Rows) -> None:
 def measure(
     classifier: ESMCClassifier, dataset: Dataset, rows: Rows, *, draws: int, level: float, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """``value``, ``standard_error``, ``low`` and ``high`` of each metric; those that rows do not add up to have a value only."""
+    """``value``, ``standard_error``, ``low``, ``high`` of each metric; no interval for what is no mean over rows."""
     import numpy as np
 
     from esmc_pyro import metrics

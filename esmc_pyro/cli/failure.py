@@ -64,9 +64,7 @@ def exit_codes(command: str) -> Iterator[None]:
         say(f"esmc {command}: {place}{error.strerror or error}.")
         raise typer.Exit(FAILED) from None
     except MemoryError:
-        say(
-            f"esmc {command}: the memory does not suffice; try fewer rows (--limit) or pseudo-instances (--set pseudo=)."
-        )
+        say(f"esmc {command}: out of memory; try fewer rows (--limit) or pseudo-instances (--set pseudo=).")
         raise typer.Exit(FAILED) from None
     except (ValueError, ArithmeticError) as error:  # DataError, ModelFileError, a bound that is not finite
         say(f"esmc {command}: {error}")

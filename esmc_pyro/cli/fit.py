@@ -120,7 +120,7 @@ def _unlabeled_rows(source: str, dataset: Dataset) -> Any:
         X = more.X_train
         if more.n_features != dataset.n_features:
             raise Failure(
-                f"--unlabeled {source} has {more.n_features} features, expected {dataset.n_features}, as {dataset.name}."
+                f"--unlabeled {source} has {more.n_features} features, expected the {dataset.n_features} of DATA."
             )
     if hasattr(dataset.X_train, "indptr"):
         return sparse.csr_array(X)

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from esmc_pyro.cli.evaluate import check_labels
-from esmc_pyro.cli.failure import Meaningless
 from esmc_pyro.cli.model import ModelArgument, load_model
 from esmc_pyro.cli.output import Output
 from esmc_pyro.cli.rows import Part, read_for, select
@@ -27,7 +26,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about a model on DATA: metrics, calibration, latent space, completions.
 
-    DATA needs test rows with known labels.
+    The model should have been fitted to the training rows of DATA. Without test rows, metrics are of the training rows.
 
     \b
     Examples:
@@ -38,9 +37,7 @@ def report(
     check_target(out, force=force)
     classifier = load_model(model)
     dataset = read_for(classifier, data, reading, output)
-    if not dataset.n_test:
-        raise Meaningless(f"{dataset.name} has no test rows to report on; give --test or --test-fraction.")
-    check_labels(dataset.name, select(dataset, Part.test))
+    check_labels(dataset.name, select(dataset, Part.auto))
 
     from esmc_pyro.report import write_report
 

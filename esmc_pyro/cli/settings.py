@@ -1,7 +1,7 @@
 """The estimator's settings from `--set key=value` and a TOML file, checked before anything is read.
 
-The table of keys repeats the signature of ``ESMCClassifier`` (a test compares them), so that a misspelt key is found, and
-completed in the shell, without waiting for PyTorch.
+The table of keys repeats the signature of ``ESMCClassifier`` (a test compares them), so that a misspelt key is found,
+and completed in the shell, without waiting for PyTorch.
 """
 
 from __future__ import annotations
