@@ -57,19 +57,26 @@ class Suggestion:
     true: bool
 
 
-def _axes(theme: Theme) -> tuple[Figure, Axes]:
+def plain_axes(theme: Theme) -> tuple[Figure, Axes]:
+    """An empty figure of the usual size, and its axes in the colours of ``theme``."""
     figure = Figure(figsize=SIZE, layout="constrained", facecolor="none")
     axes = figure.subplots()
+    dress(axes, theme)
+    return figure, axes
+
+
+def dress(axes: Axes, theme: Theme) -> None:
+    """Give axes the house look: no box, a faint grid, quiet ticks."""
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(theme.muted)
     axes.grid(True, color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=theme.muted, labelsize=10, length=0, pad=6)
-    return figure, axes
 
 
-def _name(axes: Axes, theme: Theme, x: str, y: str) -> None:
+def name_axes(axes: Axes, theme: Theme, x: str, y: str) -> None:
+    """``x`` below the axes, ``y`` above them."""
     axes.set_xlabel(x, color=theme.ink, fontsize=11)
     # a caption above the axis is read without turning the head
     axes.set_title(y, color=theme.ink, fontsize=11, loc="left")
@@ -77,12 +84,12 @@ def _name(axes: Axes, theme: Theme, x: str, y: str) -> None:
 
 def elbo_curve(history: pd.DataFrame, *, theme: Theme = LIGHT) -> Figure:
     """The ELBO of each epoch; ``history`` has the columns ``epoch`` and ``elbo``."""
-    figure, axes = _axes(theme)
+    figure, axes = plain_axes(theme)
     axes.plot(history["epoch"], history["elbo"], color=theme.accent, linewidth=2.2)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace("-", "−")))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _name(axes, theme, "epoch", "ELBO (nats)")
+    name_axes(axes, theme, "epoch", "ELBO (nats)")
     return figure
 
 
@@ -93,7 +100,7 @@ def label_probability(
 
     Every curve is the likelihood's own ``prob``, taken at the ``z`` that has the suitability of the abscissa.
     """
-    figure, axes = _axes(theme)
+    figure, axes = plain_axes(theme)
     suitability = torch.linspace(1e-4, 1 - 1e-4, 400, dtype=torch.float64)
     z = torch.logit(suitability)
     colours = mpl.colormaps[theme.sequence](np.linspace(*theme.span, len(experts)))
@@ -110,7 +117,7 @@ def label_probability(
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, labelcolor=theme.ink, fontsize=10, loc="upper left", borderaxespad=0.2)
-    _name(axes, theme, "suitability σ(λz)", "P(y = 1)")
+    name_axes(axes, theme, "suitability σ(λz)", "P(y = 1)")
     return figure
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib as mpl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
@@ -33,7 +35,15 @@ def render_page(template: str, **content: Any) -> str:
     return environment.get_template(template).render(**content)
 
 
-def both_themes(figure: Callable[..., Figure], *args: Any) -> dict[str, str]:
-    """The figure drawn for light and for dark, each as a ``data:`` URI."""
+def both_themes(figure: Callable[..., Figure], *args: Any, reader_fonts: bool = False) -> dict[str, str]:
+    """The figure drawn for light and for dark, each as a ``data:`` URI.
+
+    ``reader_fonts`` leaves text to the reader's fonts instead of drawing its outlines: for names in any script.
+    """
     themes = {"light": figures.LIGHT, "dark": figures.DARK}
-    return {name: figures.embed(figure(*args, theme=theme)) for name, theme in themes.items()}
+    options = {"svg.fonttype": "none"} if reader_fonts else {}
+    with mpl.rc_context(options), warnings.catch_warnings():
+        if reader_fonts:
+            # only the room that a letter takes is guessed by Matplotlib's own font
+            warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        return {name: figures.embed(figure(*args, theme=theme)) for name, theme in themes.items()}
