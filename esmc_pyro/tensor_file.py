@@ -1,7 +1,7 @@
-"""Tensors and a JSON description in one safetensors file: versioned, checksummed, checked before anything is made of it.
+"""Tensors and a JSON description in one safetensors file: versioned, checksummed, checked before it is used.
 
-The file's metadata holds ``format``, ``version``, ``package`` (which version of this package wrote it), ``config`` (JSON)
-and ``checksum``, a SHA-256 over all of these and every tensor. Nothing in the file is ever run.
+The file's metadata holds ``format``, ``version``, ``package`` (which version of this package wrote it), ``config``
+(JSON) and ``checksum``, a SHA-256 over all of these and every tensor. Nothing in the file is ever run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def to_bytes(kind: Format, config: Mapping[str, Any], tensors: Mapping[str, Tens
 
 
 def read(path: str | PathLike[str], kind: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The description and the tensors of a file of this kind, or ``kind.error`` with one sentence that names the file."""
+    """The description and the tensors of a file of this kind; else ``kind.error``, one sentence that names the file."""
     path = Path(path)
     try:
         if not path.is_file():
@@ -129,7 +129,7 @@ def fingerprint(*tensors: Tensor) -> str:
 
 
 def _head(data: bytes, kind: Format) -> dict[str, str]:
-    """The metadata, with its format and version checked; the size in the first eight bytes is compared, not believed."""
+    """The metadata, its format and version checked; the size in the first eight bytes is compared, not believed."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > len(data) - 8:
         raise kind.error(f"it is cut short or no {kind.what}: {len(data)} bytes do not hold the header they speak of")
@@ -165,7 +165,8 @@ def _checksum(head: Mapping[str, str], arrays: Mapping[str, Array]) -> str:
 
 def _memory_order(tensor: Tensor) -> list[int]:
     """The axes from the slowest in memory to the fastest; the plain order where that is not the whole story."""
-    order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
     return order if tensor.permute(order).is_contiguous() else list(range(tensor.dim()))
 
 

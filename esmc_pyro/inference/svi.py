@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from esmc_pyro.guides import GUIDES, Guide
+from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.schedules import SCHEDULES, Plateau
+from esmc_pyro.inference.svi_state import SVIState, describe
 from esmc_pyro.models import ESMC
 from esmc_pyro.objectives import OBJECTIVES
 from esmc_pyro.posterior import Posterior
@@ -54,6 +56,7 @@ def fit_svi(
     tolerance: float = 1e-4,
     seed: int | None = 0,
     progress: bool = True,
+    checkpoint: Checkpoint | Section | None = None,
 ) -> Posterior:
     """Maximise the ELBO of ``model`` under ``guide`` by stochastic gradients; returns a ``Posterior``.
 
@@ -62,7 +65,8 @@ def fit_svi(
     (``HISTORY``): the mean of the ELBO estimates of its batches, the learning rate, seconds since the start and rows a
     second. ``patience`` stops the fit when the smoothed ELBO has not risen by ``tolerance`` (relative) for so many
     epochs; ``clip`` bounds the norm of the gradient of the ELBO per row. Ctrl-C ends the fit and returns what was
-    fitted so far.
+    fitted so far. With a ``checkpoint`` the state after an epoch is kept in a file; the same call, with model and guide
+    made anew, goes on from there to the same result.
     """
     X, Y = check_data(X, Y, X_unlabeled)
     first = model.layers[0].pseudo_instances
@@ -94,7 +98,16 @@ def fit_svi(
         history: list[dict[str, float]] = []
         plateau = Plateau(patience, tolerance)
         interrupted = False
-        with tqdm(total=epochs, disable=not progress, desc="fit", unit="epoch") as bar:
+        state = None
+        if checkpoint is not None:
+            state = SVIState(checkpoint, loss_of, stepper, scheduler, plateau)
+            state.made_from(
+                X, Y, objective=describe(objective), epochs=epochs, batch_size=batch_size, lr=lr, seed=seed,
+                optimizer=describe(optimizer), schedule=schedule, clip=clip, patience=patience, tolerance=tolerance,
+            )  # fmt: skip
+            history += state.restore()
+            run.begun -= history[-1]["seconds"] if history else 0.0
+        with tqdm(total=epochs, initial=len(history), disable=not progress, desc="fit", unit="epoch") as bar:
             try:
                 while len(history) < epochs and not plateau.reached:
                     history.append(run.epoch(len(history) + 1, stepper, scheduler))
@@ -102,6 +115,9 @@ def fit_svi(
                     speed = f"{history[-1]['rows_per_second']:.0f}"
                     bar.set_postfix(elbo=f"{history[-1]['elbo']:.4g}", rows_per_s=speed, refresh=False)
                     bar.update()
+                    last = len(history) == epochs or plateau.reached
+                    if state is not None and (last or state.section.is_due):
+                        state.save(history)
             except KeyboardInterrupt:
                 interrupted = True
     return Posterior(model, guide, pd.DataFrame(history, columns=list(HISTORY)), interrupted)

@@ -11,6 +11,7 @@ from torch import Tensor
 from esmc_pyro.tensor_file import Format
 
 T = TypeVar("T")
+FLOATS = (torch.float32, torch.float64)
 
 
 class ModelFileError(ValueError):
@@ -32,7 +33,7 @@ class Fields:
         return name in self._left
 
     def take(self, name: str, *types: type[T]) -> T:
-        """The field ``name``, whose type is exactly one of ``types`` (a bool is no int); a float may be written as an int."""
+        """The field ``name``, of exactly one of ``types`` (a bool is no int); a float may be written as an int."""
         if name not in self._left:
             raise ModelFileError(f"{self.where} must have the field {name!r}")
         value: Any = self._left.pop(name)
@@ -94,7 +95,7 @@ class Tensors:
         self,
         name: str,
         *shapes: tuple[int | None, ...],
-        dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
+        dtypes: tuple[torch.dtype, ...] = FLOATS,
     ) -> Tensor:
         """The tensor ``name`` of one of ``shapes``, where None is any size from 1 on; its numbers are finite."""
         if name not in self._left:

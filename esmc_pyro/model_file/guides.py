@@ -8,9 +8,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide
+from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide, paper
 from esmc_pyro.guides import doubly_stochastic as ds
-from esmc_pyro.guides import paper
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.models import ESMC
 
@@ -96,7 +95,7 @@ def _doubly_stochastic_shapes(model: ESMC, covariance: str) -> dict[str, Shape]:
 
 
 def encode_class(value: Any) -> dict[str, Any] | None:
-    """A guide class, or ``partial`` of one with plain options, as an argument of the estimator; None if it is neither."""
+    """A guide class, or ``partial`` of one with plain options, as the estimator takes them; None for anything else."""
     options: dict[str, Any] = {}
     if isinstance(value, partial) and not value.args:
         value, options = value.func, value.keywords
@@ -116,4 +115,5 @@ def decode_class(value: Any) -> Any:
     for key, option in options.items():
         if key not in allowed or not isinstance(option, str | int | float):
             raise ModelFileError(f"the options of the guide {name!r} must be among {list(allowed)}; got {key!r:.60}")
-    return partial(CLASSES[name], **options) if options else CLASSES[name]
+    made: Any = CLASSES[name]
+    return partial(made, **options) if options else made

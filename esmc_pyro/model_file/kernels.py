@@ -26,9 +26,7 @@ DEPTH = 20  # sums within sums; more of them only a hostile file has
 def refuse_priors(module: nn.Module, what: str) -> None:
     """Distributions that the user put in place of parameters cannot be written down."""
     if any(part._pyro_samples for part in module.modules() if isinstance(part, PyroModule)):
-        raise ModelFileError(
-            f"{what} has priors in place of parameters, which a model file cannot hold; use plain values"
-        )
+        raise ModelFileError(f"{what} has priors in place of parameters, which no model file holds; use plain values")
 
 
 def encode(kernel: Kernel, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

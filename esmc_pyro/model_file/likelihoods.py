@@ -35,9 +35,7 @@ def encode(likelihood: Likelihood, name: str, tensors: dict[str, Tensor]) -> dic
     arguments = {key: getattr(likelihood, key) for key in ARGUMENTS[kind] if f"{key}_unconstrained" not in parameters}
     for key, value in arguments.items():
         if not isinstance(value, bool | int | float):
-            raise ModelFileError(
-                f"{key} of the likelihood {kind!r} must be a plain number to be saved; got {value!r:.60}"
-            )
+            raise ModelFileError(f"{key} of the likelihood {kind!r} must be a number to be saved; got {value!r:.60}")
     return {
         "name": kind,
         "arguments": arguments,

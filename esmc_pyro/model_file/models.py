@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from esmc_pyro.model_file import kernels, likelihoods
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.models import ESMC, Layer
-from esmc_pyro.models.esmc import layer_names
+from esmc_pyro.models.build import layer_names
 from esmc_pyro.models.means import Constant, Linear
 
 NOISES = ("alpha", "beta", "gamma")

@@ -21,7 +21,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A description of a fitted estimator; its arrays go to ``tensors``. The estimator stays as it is."""
     posterior, names = estimator.posterior_, getattr(estimator, "feature_names_in_", None)
     arguments = estimator.get_params(deep=False)
-    feature_map = estimator.feature_map_
+    feature_map, searched = estimator.feature_map_, estimator.search_
     for key in ("mean", "scale", "projection"):
         if getattr(feature_map, key) is not None:
             tensors[f"features.{key}"] = torch.from_numpy(getattr(feature_map, key))
@@ -43,11 +43,11 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         "calibration": [float(number) for number in estimator.calibration_],
         "threshold": float(estimator.threshold_),
         "settings": values.encode_settings(estimator.settings_, tensors),
-        "search": values.encode_table(estimator.search_, "search", tensors),
+        "search": None if searched is None else values.encode_table(searched, "search", tensors),
     }
 
 
-def decode(content: Any, given: dict[str, Tensor], kind: type) -> Any:
+def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     """The estimator of this description, of class ``kind``."""
     fields, tensors = Fields(content, "the description"), Tensors(given)
     arguments = _decode_arguments(fields.take("arguments", dict), tensors, kind)
@@ -65,7 +65,8 @@ def decode(content: Any, given: dict[str, Tensor], kind: type) -> Any:
     if len(calibration) != 2:
         raise ModelFileError(f"'calibration' must be a slope and an offset; got {len(calibration)} numbers")
     settings = values.decode_settings(fields.take("settings", dict, type(None)), tensors)
-    search = values.decode_table(fields.take("search", list, type(None)), "search", tensors)
+    table = fields.take("search", list, type(None))
+    search = None if table is None else values.decode_table(table, "search", tensors)
     history = values.decode_table(fields.take("history", list), "history", tensors)
     model = models.decode(fields.take("model", dict), tensors, width, len(label_names))
     guide_fields = fields.take("guide", dict)
@@ -86,14 +87,14 @@ def decode(content: Any, given: dict[str, Tensor], kind: type) -> Any:
     return made
 
 
-def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type) -> dict[str, Any]:
-    known = kind().get_params(deep=False)  # type: ignore[attr-defined]
+def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type[Any]) -> dict[str, Any]:
+    known = kind().get_params(deep=False)
     unknown = sorted(set(described) - set(known))
     if unknown:
         raise ModelFileError(f"the arguments must be among {sorted(known)}; got {unknown!s:.100}")
     arguments = {key: values.decode(value, key, tensors) for key, value in described.items()}
     try:
-        kind(**arguments)._check_arguments()  # type: ignore[attr-defined]
+        kind(**arguments)._check_arguments()
     except (ValueError, TypeError) as error:
         raise ModelFileError(f"its arguments do not make an estimator: {error}") from None
     return arguments

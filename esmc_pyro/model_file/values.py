@@ -37,8 +37,8 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     described = guides.encode_class(value)
     if described is None:
         raise ModelFileError(
-            f"{name} must be a name, a number, a list of them, or a kernel, likelihood or guide class of this package to "
-            f"be saved; got {type(value).__name__}"
+            f"{name} must be a name, a number, a list of them, or a kernel, likelihood or guide class of this package "
+            f"to be saved; got {type(value).__name__}"
         )
     return {"guide": described}
 
@@ -89,10 +89,8 @@ def decode_settings(value: dict[str, Any] | None, tensors: Tensors) -> Settings 
     return Settings(**given)
 
 
-def encode_table(table: pd.DataFrame | None, name: str, tensors: dict[str, Tensor]) -> list[dict[str, Any]] | None:
+def encode_table(table: pd.DataFrame, name: str, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
     """The columns of a table with a plain index."""
-    if table is None:
-        return None
     columns = []
     for label in table.columns:
         column = table[label]
@@ -104,10 +102,8 @@ def encode_table(table: pd.DataFrame | None, name: str, tensors: dict[str, Tenso
     return columns
 
 
-def decode_table(value: list[Any] | None, name: str, tensors: Tensors) -> pd.DataFrame | None:
+def decode_table(value: list[Any], name: str, tensors: Tensors) -> pd.DataFrame:
     """What ``encode_table`` was given."""
-    if value is None:
-        return None
     columns: dict[str, Any] = {}
     for description in value:
         fields = Fields(description, f"a column of the table {name!r}")
@@ -116,9 +112,7 @@ def decode_table(value: list[Any] | None, name: str, tensors: Tensors) -> pd.Dat
         fields.done()
         _check_column(items, kind, f"column {label!r:.60} of the table {name!r}")
         if label in columns or any(len(items) != len(other) for other in columns.values()):
-            raise ModelFileError(
-                f"column {label!r:.60} of the table {name!r} must be there once, as long as the others"
-            )
+            raise ModelFileError(f"column {label!r:.60} of the table {name!r} must be there once, with as many rows")
         columns[label] = np.array(items, dtype=kind) if kind in ("int64", "float64", "bool") else items
     return pd.DataFrame(columns)
 
@@ -127,5 +121,5 @@ def _check_column(items: list[Any], kind: str, where: str) -> None:
     for item in items:
         whole = type(item) is int and abs(item) < 2**63
         good = isinstance(item, COLUMNS[kind]) and type(item) is not bool if kind != "bool" else type(item) is bool
-        if not good and not (kind == "float64" and whole) or (kind == "int64" and not whole):
+        if (not good and not (kind == "float64" and whole)) or (kind == "int64" and not whole):
             raise ModelFileError(f"{where} must hold {COLUMNS[kind].__name__} only; got {item!r:.60}")
