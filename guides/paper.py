@@ -34,8 +34,8 @@ class PaperGuide(Guide):
     at zero means. Plain tensors, so that the analytic solver can write its result here.
 
     ``functions="free"`` keeps ``q(f)`` as parameters, which begin at the optimum ``p(f | u = E u)``. Gradient steps
-    on them are as stiff as ``K`` is close to singular, so ``functions="optimal"`` (what SVI takes) leaves them alone and
-    uses that optimum throughout: the paper's own update of ``q(f)``, after every step of ``q(u)``.
+    on them are as stiff as ``K`` is close to singular, so ``functions="optimal"`` (what SVI takes) leaves them alone
+    and uses that optimum throughout: the paper's own update of ``q(f)``, after every step of ``q(u)``.
     """
 
     def __init__(
