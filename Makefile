@@ -18,10 +18,10 @@ demo: install
 	$(BIN)/python -m esmc_pyro.demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 # type checkers do not follow the package-dir mapping of models/ and guides/: check a real installation
 lint: install
