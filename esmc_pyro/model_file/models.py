@@ -64,6 +64,10 @@ def decode(value: Any, tensors: Tensors, inputs: int, labels: int) -> ESMC:
     names = [layer.site for layer in layers]
     if not layers or names != layer_names(len(layers)):
         raise ModelFileError(f"the layers must be named {layer_names(max(1, len(layers)))}; got {names!s:.100}")
+    if len({layer.plate for layer in layers} - {"instances", "draws", "experts_plate", ""}) != len(layers):
+        raise ModelFileError(
+            f"the layers must have plates of their own; got {[layer.plate for layer in layers]!s:.100}"
+        )
     if inputs != labels:
         raise ModelFileError(f"the last layer must have an output for each of {labels} labels; got {inputs}")
     if len({parameter.dtype for layer in layers for parameter in layer.parameters()}) != 1:

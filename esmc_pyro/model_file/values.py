@@ -12,10 +12,15 @@ from pyro.contrib.gp.kernels import Kernel
 from torch import Tensor
 
 from esmc_pyro.default import Settings
+from esmc_pyro.inference import PRESETS, fit_analytic, fit_svi
 from esmc_pyro.model_file import guides, kernels, likelihoods
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.models import Likelihood
 
+# functions that an argument may be; a file names them and never brings its own
+FUNCTIONS: dict[str, Any] = {"fit_svi": fit_svi, "fit_analytic": fit_analytic} | {
+    f"preset {name}": make for name, make in PRESETS.items()
+}
 COLUMNS = {"int64": int, "float64": float, "bool": bool, "text": str, "any": object}
 
 
@@ -34,6 +39,9 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"kernel": kernels.encode(value, name, tensors)}
     if isinstance(value, Likelihood):
         return {"likelihood": likelihoods.encode(value, name, tensors)}
+    function = next((name for name, made in FUNCTIONS.items() if made is value), None)
+    if function is not None:
+        return {"function": function}
     described = guides.encode_class(value)
     if described is None:
         raise ModelFileError(
@@ -59,6 +67,8 @@ def decode(value: Any, name: str, tensors: Tensors) -> Any:
         made = kernels.decode(fields.take("kernel", dict), name, tensors, None)
     elif "likelihood" in fields:
         made = likelihoods.decode(fields.take("likelihood", dict), name, tensors)
+    elif "function" in fields:
+        made = FUNCTIONS[fields.choice("function", FUNCTIONS)]
     else:
         made = guides.decode_class(fields.take("guide", dict))
     fields.done()
