@@ -112,4 +112,4 @@ def _emit(output: Output, found: pd.DataFrame, out: Path | None, title: str) -> 
             output.note(f"{out}: {len(found)} lines.")
         return
     lines = [tuple(float(v) if isinstance(v, float) else v for v in record.values()) for record in records]
-    output.emit(records, table([str(column) for column in found.columns], lines, title))
+    output.emit(records, table([str(column) for column in found.columns], lines), title=title)

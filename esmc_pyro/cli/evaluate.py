@@ -49,7 +49,7 @@ def evaluate(
     result = {"data": dataset.name, "part": rows.part, "rows": int(rows.X.shape[0]), "level": level, "metrics": metrics}
     columns = ("metric", "value", "standard error", "low", "high")
     lines = [(name, *entry.values()) for name, entry in metrics.items()]
-    output.emit(result, table(columns, lines, f"{dataset.name}, {rows.part} rows: {result['rows']}"))
+    output.emit(result, table(columns, lines), title=f"{dataset.name}, {rows.part} rows: {result['rows']}")
 
 
 def check_labels(name: str, rows: Rows) -> None:

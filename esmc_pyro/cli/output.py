@@ -39,15 +39,18 @@ class Output:
         if self.progress:
             say(text)
 
-    def emit(self, value: Any, *tables: Table) -> None:
-        """The result: ``value`` as JSON, or ``tables``."""
+    def emit(self, value: Any, *tables: Table, title: str | None = None) -> None:
+        """The result: ``value`` as JSON, or ``tables`` below their title."""
         if self.json:
             typer.echo(json_text.dumps(plain(value), allow_nan=False, ensure_ascii=False))
         elif tables:
             from rich.console import Console
 
             console = Console(highlight=False)
+            if title is not None:
+                console.print(printable(title), markup=False)
             for table in tables:
+                console.print()
                 console.print(table)
 
 
@@ -66,14 +69,14 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     """A table for a terminal; numbers stand on the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     rows = [list(row) for row in rows]
-    made = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, column in enumerate(columns):
         numbers = bool(rows) and all(_is_number(row[place]) or row[place] is None for row in rows)
         made.add_column(column, justify="right" if numbers else "left", overflow="fold")
@@ -87,7 +90,7 @@ def write(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.3f}"
+        return f"{value:.3f}" if 1e-3 <= abs(value) < 1e4 or abs(value) < 1e-9 else f"{value:.3g}"
     return printable(str(value))
 
 
