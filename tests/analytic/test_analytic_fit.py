@@ -8,12 +8,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from analytic_problems import make_data, make_likelihood, make_model
+from pyro.nn import PyroSample
 from torch import Tensor, nn
 
 from esmc_pyro.guides import PaperGuide
 from esmc_pyro.inference import fit_analytic
 from esmc_pyro.inference.analytic import Options, Solver
-from esmc_pyro.inference.analytic.psi import Radial, RowBlock
+from esmc_pyro.inference.analytic.blocks import RowBlock
+from esmc_pyro.inference.analytic.psi import Radial
 from esmc_pyro.models import ESMC, Experts, Gaussian, Layer, Likelihood, make_kernel
 from esmc_pyro.models.means import Constant, Linear
 from esmc_pyro.posterior import Posterior
@@ -193,12 +195,26 @@ def with_layer(**changes: Any) -> ESMC:
     return ESMC(layers, Experts(2))
 
 
+def learning_likelihood() -> ESMC:
+    model = with_layer()
+    model.likelihood = Gaussian(learn_noise=True)
+    return model
+
+
+def with_prior() -> ESMC:
+    model = with_layer()
+    model.layers[0].kernel.lengthscale = PyroSample(dist.LogNormal(0.0, 1.0))
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "options", "sentence"),
     [
         (with_layer(fitc=True), {}, "layer 'z' has fitc=True, whose input-dependent variance has no closed-form bound"),
         (with_layer(kernel="matern32"), {}, "layer 'z' must have the kernel 'rbf'"),
         (with_layer(mean=Linear(torch.zeros(2, 3))), {}, "layer 'z' must have no mean function or a Constant one"),
+        (learning_likelihood(), {}, "got the likelihood Gaussian with parameters to learn"),
+        (with_prior(), {}, "got layer 'c' with a prior on some"),
         (with_layer(learn=["gamma"]), {}, "holds the model's parameters fixed; got layer 'z' that learns ['gamma']"),
         (nn.Identity(), {}, "model must be an ESMC; got Identity"),
         (with_layer(), {"q_c": "newton"}, "q_c must be one of ['forward', 'gradient']; got 'newton'"),

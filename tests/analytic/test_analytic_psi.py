@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from esmc_pyro.inference.analytic.psi import POINT, FixedBlock, Radial, RowBlock, SharedBlock, psi1_slope
+from esmc_pyro.inference.analytic.blocks import FixedBlock, RowBlock, SharedBlock
+from esmc_pyro.inference.analytic.psi import POINT, Radial, psi1_slope
 from esmc_pyro.models import make_kernel
 
 N, M, D = 5, 4, 2

@@ -14,7 +14,7 @@ from esmc_pyro.inference.analytic.options import Options
 from esmc_pyro.inference.analytic.solver import Solver
 from esmc_pyro.models import ESMC, Layer, Likelihood, make_kernel, rules
 
-NOISES = {"alpha": 1e-3, "beta": 1e-3, "gamma": 1e-4}
+NOISES: dict[str, Any] = {"alpha": 1e-3, "beta": 1e-3, "gamma": 1e-4}
 SIGMA_Z = 1000.0
 M = 200
 

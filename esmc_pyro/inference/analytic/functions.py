@@ -7,7 +7,7 @@ from torch import Tensor
 
 from esmc_pyro.guides import PaperGuide
 from esmc_pyro.inference.analytic import bound, updates
-from esmc_pyro.models import Layer, jittered_cholesky
+from esmc_pyro.models import Layer
 
 
 class Functions:
@@ -32,9 +32,7 @@ class Functions:
         """Kernel and pseudo-instances are not what they were."""
         self.Lw = self.layer.factor().detach().double()
         self.W = torch.cholesky_inverse(self.Lw)
-        self.K_tril = jittered_cholesky(
-            self.layer.covariance(), f"the kernel matrix of layer {self.layer.site!r}"
-        ).double()
+        self.K_tril = self.layer.prior_factor().detach().double()
         eye = torch.eye(len(self.Lw), dtype=torch.float64)
         self.prior = torch.cholesky_inverse(torch.linalg.cholesky(self.K_tril @ self.K_tril.mT + self.a2 * eye))
         self.functions_changed()

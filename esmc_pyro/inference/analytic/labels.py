@@ -49,7 +49,7 @@ class GaussianTerm(_Rows):
     def step(self, block: str, rows: slice, z_hat: Tensor) -> None:
         y, known = self.labels(rows)
         self.z_loc[rows], self.z_var[rows] = updates.update_z_gaussian(
-            z_hat, y, known.to(y.dtype), self.likelihood.noise, self.g2
+            z_hat, y, known.to(y.dtype), float(self.likelihood.noise), self.g2
         )
 
     def value(self, rows: slice) -> Tensor:
@@ -77,7 +77,7 @@ class ExpertsTerm(_Rows):
         self.B = likelihood.B if isinstance(likelihood, Experts) else 1
         self.rule, self.clamp = options.xi, options.clamp
         self.explicit = options.experts == "explicit" and self.B > 1
-        self.blocks = ("q(z)", "xi", "q(E)") if self.explicit else ("q(z)", "xi")
+        self.blocks: tuple[str, ...] = ("q(z)", "xi", "q(E)") if self.explicit else ("q(z)", "xi")
         N = len(self.Y)
         self.xi = updates.update_xi(self.z_loc[:N], self.z_var[:N], self.lambda_, self.rule)
         if options.xi_start is not None:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from esmc_pyro.inference.analytic.psi import Radial, RowBlock, SharedBlock, psi1_slope
+from esmc_pyro.inference.analytic.blocks import RowBlock, SharedBlock, UncertainBlock
+from esmc_pyro.inference.analytic.psi import Radial, psi1_slope
 
 LEAST_PRECISION = 0.1  # of the prior's 1/g²: where the next layer curves the other way a step still has a length
 MOST_STEP = 4.0
@@ -32,17 +33,15 @@ class Above:
     Q: Tensor
     g2: float
 
-    def block(self, mean: Tensor, var: Tensor, shared: bool) -> SharedBlock | RowBlock:
+    def block(self, mean: Tensor, var: Tensor, shared: bool) -> UncertainBlock:
         """Psi statistics of rows; ``var`` is 1 x d if ``shared``, else n x d."""
         return (SharedBlock if shared else RowBlock)(self.radial, mean, var)
 
-    def cost(self, block: SharedBlock | RowBlock, R: Tensor) -> Tensor:
+    def cost(self, block: UncertainBlock, R: Tensor) -> Tensor:
         """``[<P2[n], Q> - 2 <P1[n], R[n]>]/(2 g²)``, n."""
         return (block.dot(self.Q) - 2 * (block.p1 * R).sum(-1)) / (2 * self.g2)
 
-    def cost_slope(
-        self, block: SharedBlock | RowBlock, R: Tensor, by_var: bool = True
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def cost_slope(self, block: UncertainBlock, R: Tensor, by_var: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """``cost`` (n) and its gradients by ``mean`` (n x d) and ``var`` (n x d, or 1 x d summed over rows)."""
         second = block.dot_slope(self.Q, by_var)
         first = psi1_slope(self.radial, block.mean, block.var, block.p1, R)
@@ -59,9 +58,7 @@ def own_part(mean: Tensor, var: Tensor, c_hat: Tensor, g2: float) -> Tensor:
     return -((mean - c_hat).square() + var).sum(-1) / (2 * g2) + var.log().sum(-1) / 2
 
 
-def climb(
-    block: SharedBlock | RowBlock, c_hat: Tensor, R: Tensor, above: Above, g2: float, size: Tensor, tries: int
-) -> None:
+def climb(block: UncertainBlock, c_hat: Tensor, R: Tensor, above: Above, g2: float, size: Tensor, tries: int) -> None:
     """One safeguarded step of ``q(c)`` for the rows of ``block``, in place; ``size`` (n) are their step lengths, kept
     for next time.
     """
@@ -70,18 +67,14 @@ def climb(
     now = own_part(block.mean, block.var, c_hat, g2) - cost
     uphill = -(block.mean - c_hat) / g2 - by_mean
     if shared:
-        move, log_change = uphill * block.var, torch.zeros_like(block.var)
+        move, log_change = uphill * block.var, torch.zeros_like(uphill)
     else:
         precision = (1 / g2 + 2 * by_var).clamp(min=LEAST_PRECISION / g2)
         move, log_change = uphill / precision, -(precision * block.var).log()
     rows = torch.arange(len(now))
     for _ in range(tries):
-        mean = block.mean[rows] + size[rows, None] * move[rows]
-        if shared:
-            trial: SharedBlock | RowBlock = block.at(mean)
-        else:
-            var = block.var[rows] * (size[rows, None].clamp(max=1) * log_change[rows]).exp()
-            trial = RowBlock(above.radial, mean, var)
+        length = size[rows, None]
+        trial = block.moved(rows, length * move[rows], length.clamp(max=1) * log_change[rows])
         value = own_part(trial.mean, trial.var, c_hat[rows], g2) - above.cost(trial, R[rows])
         good = value > now[rows]
         if good.all():

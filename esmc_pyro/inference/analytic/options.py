@@ -93,12 +93,21 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
     features = model.layers[0].pseudo_instances.shape[1]
     if X.shape[1] != features:
         raise ValueError(f"X must have {features} columns, as the model's pseudo-instances; got {X.shape[1]}")
+    if any(parameter.requires_grad for parameter in model.likelihood.parameters()):
+        raise ValueError(
+            f"the analytic solver holds the model's parameters fixed; got the likelihood "
+            f"{type(model.likelihood).__name__} with parameters to learn"
+        )
     for depth, layer in enumerate(model.layers):
         site = layer.site
         if layer.fitc:
             raise ValueError(
                 f"layer {site!r} has fitc=True, whose input-dependent variance has no closed-form bound; "
                 "expected fitc=False for the analytic solver"
+            )
+        if any(getattr(part, "_pyro_samples", None) for part in layer.modules()):
+            raise ValueError(
+                f"the analytic solver needs fixed kernels and noises; got layer {site!r} with a prior on some"
             )
         learned = sorted({path.split(".")[0] for path, p in layer.named_parameters() if p.requires_grad})
         if learned:

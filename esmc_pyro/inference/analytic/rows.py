@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from esmc_pyro.inference.analytic.blocks import FixedBlock, SharedBlock, UncertainBlock
 from esmc_pyro.inference.analytic.bound import Moments
 from esmc_pyro.inference.analytic.functions import Functions
 from esmc_pyro.inference.analytic.labels import LabelTerm
 from esmc_pyro.inference.analytic.latent import Above, climb, own_part, shared_variance
 from esmc_pyro.inference.analytic.options import Options
-from esmc_pyro.inference.analytic.psi import FixedBlock, Radial, RowBlock, SharedBlock
+from esmc_pyro.inference.analytic.psi import Radial
 
 TRIES = 3  # lengths of a step on q(c) that are tried before it is given up for this sweep
 
@@ -97,7 +98,7 @@ class Rows:
         radial = Radial.of(f.layer.kernel, f.layer.pseudo_instances.double())
         return Above(radial, f.weights, f.Q, float(f.g2))
 
-    def _psi(self, above: Above, i: int, rows: slice) -> SharedBlock | RowBlock:
+    def _psi(self, above: Above, i: int, rows: slice) -> UncertainBlock:
         var = self.var[i] if self.shared else self.var[i][rows]
         return above.block(self.loc[i][rows].to(torch.float64, copy=True), var.double(), self.shared)
 
@@ -121,7 +122,7 @@ class Rows:
         dtype = self.X.dtype
         weights = [f.weights.mT.to(torch.float64 if i else dtype).contiguous() for i, f in enumerate(self.functions)]
         for rows in self._blocks():
-            psi: FixedBlock | SharedBlock | RowBlock = self._first(rows)
+            psi: FixedBlock | UncertainBlock = self._first(rows)
             for i, total in enumerate(totals):
                 offset = self._offset(i, rows)
                 hat = (psi.p1 @ weights[i]).to(dtype)
@@ -156,7 +157,7 @@ class Rows:
                 self.labels.step(block, active, z_hat[: stop - rows.start])
             values[block] = values[block] + self.labels.value(rows)
 
-    def _latent(self, i: int, rows: slice, c_hat: Tensor, above: Above) -> SharedBlock | RowBlock:
+    def _latent(self, i: int, rows: slice, c_hat: Tensor, above: Above) -> UncertainBlock:
         """``q(c)`` of these rows; returns their psi statistics for the next layer."""
         g2 = float(self.functions[i].g2)
         if self.options.q_c == "forward":
