@@ -23,8 +23,8 @@ def z_draws(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Blocks of rows with posterior draws of their ``z`` (draws x n x K).
 
-    With the doubly stochastic guide ``u`` is integrated out a row at a time (``objectives.propagate``): each entry has its
-    exact marginal, and no draw costs an M x M factor. Other guides are sampled.
+    With the doubly stochastic guide ``u`` is integrated out a row at a time (``objectives.propagate``): each entry has
+    its exact marginal, and no draw costs an M x M factor. Other guides are sampled.
     """
     with seeded(seed):
         for start in range(0, len(X), block):
@@ -45,8 +45,8 @@ def missing_labels(
 ) -> pd.DataFrame:
     """The zeros of ``Y`` (rows x K) by how suitable their label is: ``row``, ``label``, ``probability``, ``spread``.
 
-    ``probability`` is ``E sigma(lambda z)`` and ``spread`` the standard deviation of ``sigma(lambda z)`` over the posterior. The
-    first ``n`` of all, or every zero if ``n`` is None.
+    ``probability`` is ``E sigma(lambda z)`` and ``spread`` the standard deviation of ``sigma(lambda z)`` over the
+    posterior. The first ``n`` of all, or every zero if ``n`` is None.
     """
     parts = []
     for rows, z in z_draws(posterior, X, draws, seed):
@@ -68,7 +68,7 @@ def missing_labels(
             )
         )
     table = pd.concat(parts, ignore_index=True)
-    return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True).head(n)
+    return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)[:n]
 
 
 def worth_labelling(
@@ -76,8 +76,8 @@ def worth_labelling(
 ) -> pd.DataFrame:
     """Rows by the information that their labels are expected to give about the functions: ``row``, ``gain``, ``ask``.
 
-    ``gain = sum_k H(E p_k) - E H(p_k)`` in nats, ``p_k = P(y_k = 1 | z_k)``, ``H`` the entropy of a coin: large where posterior
-    draws are each sure and disagree. ``ask`` names the ``top`` labels that add most to it.
+    ``gain = sum_k H(E p_k) - E H(p_k)`` in nats, ``p_k = P(y_k = 1 | z_k)``, ``H`` the entropy of a coin: large where
+    posterior draws are each sure and disagree. ``ask`` names the ``top`` labels that add most to it.
     """
     gains = torch.empty(len(X), len(labels))
     for rows, z in z_draws(posterior, X, draws, seed):

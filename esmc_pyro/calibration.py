@@ -5,23 +5,24 @@ from __future__ import annotations
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from scipy.special import expit
 from torch import Tensor
 
 
 def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:
     """Slope and offset of ``sigma(slope * log_odds + offset)`` that are most probable on the known labels of ``Y``.
 
-    The slope stays positive, so that no ranking changes. Labels that are all alike leave (1, 0).
+    The slope stays positive, so that no ranking changes. No labels, or labels that are all alike, leave (1, 0).
     """
     known = ~torch.isnan(Y)
-    t, y = log_odds[known].numpy(), Y[known].double().numpy()
-    if y.min() == y.max():
+    t, y = log_odds[known].double().numpy(), Y[known].double().numpy()
+    if not len(y) or y.min() == y.max():
         return 1.0, 0.0
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         slope = np.exp(parameters[0])
         s = slope * t + parameters[1]
-        error = 1 / (1 + np.exp(-s)) - y
+        error = expit(s) - y
         return float(np.mean(np.logaddexp(0, s) - y * s)), np.array([np.mean(error * t) * slope, np.mean(error)])
 
     found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-4, 4), (-10, 10)]).x
@@ -34,15 +35,18 @@ def apply(calibration: tuple[float, float], log_odds: Tensor) -> Tensor:
 
 
 def best_threshold(probabilities: Tensor, Y: Tensor) -> float:
-    """The cut with the largest micro-averaged F1 on the known labels; one half where there is no one to find."""
+    """The cut with the largest micro-averaged F1 on the known labels; one half where there is no one to find.
+
+    It lies midway between the last entry that it takes and the first that it does not, so rounding cannot move either.
+    """
     known = ~torch.isnan(Y)
-    p, y = probabilities[known], Y[known]
+    p, y = probabilities[known].double(), Y[known].double()
     if not (y == 1).any():
         return 0.5
-    order = torch.argsort(p, descending=True)
-    hits = torch.cumsum(y[order].double(), 0)
+    p, order = torch.sort(p, descending=True)
+    hits = torch.cumsum(y[order], 0)
     f1 = 2 * hits / (torch.arange(1, len(y) + 1) + y.sum())
+    below = torch.cat([p[1:], p[-1:] / 2])
     # a cut must not part entries of equal probability
-    last = torch.cat([p[order][1:] < p[order][:-1], torch.tensor([True])])
-    best = int(torch.where(last, f1, torch.zeros_like(f1)).argmax())
-    return float(p[order][best])
+    best = int(torch.where(below < p, f1, -torch.ones_like(f1)).argmax())
+    return float((p[best] + below[best]) / 2)

@@ -12,6 +12,7 @@ is Laplace's.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,19 +25,23 @@ from torch import Tensor
 
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.metrics import evaluate
 from esmc_pyro.models import ESMC, Layer, Likelihood, make_kernel, rules
 from esmc_pyro.models.means import Linear
-from esmc_pyro.objectives import laplace_spread
+from esmc_pyro.objectives import MAP, laplace_spread
 from esmc_pyro.posterior import Posterior
+from esmc_pyro.search_memory import SearchMemory
 
 WIDTH = 1024  # latent dimensions at most
 FEATURES = 2**28  # numbers in the first layer's features at most: 1 GiB
 PSEUDO = 10_000  # pseudo-instances at most: a Cholesky factor of this size takes seconds
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
+LEAST_STEPS = 60  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
+LEAST_ROWS = 10  # fewer labelled rows are not split
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,10 @@ class Settings:
 
 # searched in this order, each with the others at the best found so far
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
-    tuple({"kernel": k, "lengthscale": s} for k in ("matern12", "matern32") for s in (0.5, 1.0)),
+    tuple(
+        {"kernel": kernel, "lengthscale": scale}
+        for kernel, scale in (("matern12", 0.5), ("matern12", 1.0), ("matern32", 1.0), ("rbf", 1.0))
+    ),
     tuple({"amplitude": a} for a in (1.0, 2.0, 8.0)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
     ({"curvature": 1.0},),
@@ -87,10 +95,10 @@ def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseu
     scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
-    first = Layer("c", make_kernel(settings.kernel, X.shape[1], lengthscale=scale), X[rows], L)
+    first = Layer("c", make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale), X[rows], L)
     # one pseudo-instance of next to no variance stands for f_z = 0
     last = _last_layer(X.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
-    return ESMC([first, last], likelihood)
+    return ESMC([first, last], copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
 
 
 def _last_layer(pseudo_instances: Tensor, mean: Linear, lengthscale: float, variance: float) -> Layer:
@@ -100,13 +108,18 @@ def _last_layer(pseudo_instances: Tensor, mean: Linear, lengthscale: float, vari
     return layer
 
 
-def _fit(
-    guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, epochs: int, lr: float, seed: int, progress: bool
-) -> Posterior:
+def fit_means(
+    guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, *, objective: str | MAP = "map", epochs: int | None = None,
+    lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
+) -> Posterior:  # fmt: skip
+    """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
     batch = int(min(512, max(32, len(X) // 16)))
+    if epochs is None:
+        epochs = max(EPOCHS, -(-LEAST_STEPS // -(-len(X) // batch)))
     return fit_svi(
-        guide.model, X, Y, guide=guide, objective="map", epochs=epochs, batch_size=batch, lr=lr, seed=seed,
+        guide.model, X, Y, guide=guide, objective=objective, epochs=epochs, batch_size=batch, lr=lr, seed=seed,
         optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress,
+        checkpoint=checkpoint,
     )  # fmt: skip
 
 
@@ -114,7 +127,10 @@ def _start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
     return DoublyStochasticGuide(model, X, Y, covariance="common", start="zero", scale=1e-3)
 
 
-def curve(posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, seed: int, progress: bool) -> Posterior:
+def curve(
+    posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, seed: int, progress: bool,
+    checkpoint: Section | None = None,
+) -> Posterior:  # fmt: skip
     """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of data rows, length-scale their median distance."""
     c = posterior.predict_layers(X)[0]
     rows = rules.choose_pseudo_rows(len(c), min(len(c), CURVED_PSEUDO), seed)
@@ -123,19 +139,24 @@ def curve(posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, seed: 
     model.layers[1] = _last_layer(c[rows], model.layers[1].mean, scale, settings.curvature**2)
     guide = _start(model, X, Y)
     guide.c_v_loc.data = posterior.guide.v_loc(model.layers[0]).data
-    return _fit(guide, X, Y, CURVED_EPOCHS, CURVED_LR, seed, progress)
+    return fit_means(
+        guide, X, Y, epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed, progress=progress, checkpoint=checkpoint
+    )
 
 
 def fit_settings(
-    X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, *, pseudo: int | None = None, epochs: int = EPOCHS,
-    lr: float = LR, seed: int = 0, progress: bool = False,
+    X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, *, pseudo: int | None = None,
+    epochs: int | None = None, lr: float = LR, seed: int = 0, progress: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K)."""
+    first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
-    posterior = _fit(_start(model, X, Y), X, Y, epochs, lr, seed, progress)
+    guide = _start(model, X, Y)
+    posterior = fit_means(guide, X, Y, epochs=epochs, lr=lr, seed=seed, progress=progress, checkpoint=first)
     if settings.curvature and not posterior.interrupted:
         history = posterior.history
-        posterior = curve(posterior, X, Y, settings, seed, progress)
+        posterior = curve(posterior, X, Y, settings, seed, progress, second)
         posterior.history["seconds"] += history["seconds"].iloc[-1]
         posterior.history["epoch"] += history["epoch"].iloc[-1]
         posterior.history = pd.concat([history, posterior.history], ignore_index=True)
@@ -149,38 +170,64 @@ def held_out_score(Y: Tensor, z: Tensor) -> float:
     return 0.5 * (values["auc"] + values["lrap"])
 
 
+def hold_out(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A fifth of at most ``SEARCH_ROWS`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows."""
+    order = np.random.default_rng(seed).permutation(rows)[:SEARCH_ROWS]
+    held = len(order) // 5 if rows >= LEAST_ROWS else 0
+    return order[:held], order[held:]
+
+
 def search(
-    X: Any, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0
-) -> Search:
+    X: Any, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
+    checkpoint: Checkpoint | None = None,
+) -> Search:  # fmt: skip
     """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
 
-    ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. A fifth of at most
-    ``SEARCH_ROWS`` rows is held out; models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the others.
-    What is in ``fixed`` is not searched.
+    ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. Models with at most
+    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves. What is in ``fixed`` is not
+    searched. Without rows to hold out the settings stay as they start; Ctrl-C ends the search at the best so far.
     """
-    order = np.random.default_rng(seed).permutation(len(Y))[:SEARCH_ROWS]
-    held, rest = order[: len(order) // 5], order[len(order) // 5 :]
+    held, rest = hold_out(len(Y), seed)
+    best = replace(Settings(features=kinds[0]), **fixed)
+    if not len(held):
+        return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
     mapped: dict[str, tuple[Tensor, Tensor]] = {}
     for kind in kinds:
         feature_map = FeatureMap.from_data(X[rest], kind, seed)
         mapped[kind] = feature_map(X[rest]), feature_map(X[held])
     Y_rest, Y_held = Y[torch.as_tensor(rest)], Y[torch.as_tensor(held)]
-    best = replace(Settings(features=kinds[0]), **fixed)
     tried: list[dict[str, Any]] = []
-    found: dict[Settings, tuple[float, Tensor]] = {}
+    found: dict[Settings, tuple[float, Tensor | None]] = {}
+    memory = SearchMemory(
+        checkpoint, X, Y, likelihood=likelihood, fixed=fixed, kinds=tuple(kinds), seed=seed, candidates=CANDIDATES
+    )
+    stopped: list[bool] = []
 
     def score(settings: Settings) -> float:
-        if settings not in found:
+        if settings not in found and (kept := memory.get(settings)) is not None:
+            found[settings] = kept
+            tried.append(asdict(settings) | {"score": kept[0]})
+        elif settings not in found:
             x, x_held = mapped[settings.features]
             pseudo = min(len(rest), SEARCH_PSEUDO)
-            z = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed).predict(x_held)
+            posterior = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed)
+            z = posterior.predict(x_held)
+            stopped.append(posterior.interrupted)
             found[settings] = (held_out_score(Y_held, z), z)
             tried.append(asdict(settings) | {"score": found[settings][0]})
+            if not posterior.interrupted:
+                memory.put(settings, found[settings][0], z)
         return found[settings][0]
 
     score(best)
     for group in (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES):
         for change in group:
-            if not set(change) & set(fixed) and score(candidate := replace(best, **change)) > score(best):
+            free = {name: value for name, value in change.items() if name not in fixed}
+            if not free or any(stopped):
+                continue
+            candidate = replace(best, **free)
+            if score(candidate) > score(best) and not any(stopped):  # a fit that was cut short proves nothing
                 best = candidate
-    return Search(best, pd.DataFrame(tried), found[best][1], Y_held)
+    z = found[best][1]
+    assert z is not None  # the memory keeps it of the best
+    return Search(best, pd.DataFrame(tried), z, Y_held)

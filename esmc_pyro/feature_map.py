@@ -12,28 +12,30 @@ from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from torch import Tensor
 
+from esmc_pyro.frames import is_sparse
 from esmc_pyro.validation import check_choice
 
 KINDS = ("identity", "standard", "hellinger", "unit")
 DENSE_LIMIT = 2**28  # numbers in a dense copy of sparse features; wider ones are projected
 PROJECTED = 512
+WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 
 
 def choose_kind(X: Any) -> str:
     """What the columns look like: ``unit`` for words, ``hellinger`` for counts and histograms, else ``standard``.
 
-    Words are 0 or 1, or sparse and not negative; counts are whole numbers that are not negative; histograms are not
-    negative and have rows of equal sums.
+    Words are 0 or 1, or not negative and mostly zero; counts are whole numbers that are not negative; histograms are
+    not negative and have rows of equal sums. The values decide, not whether they are kept in a sparse matrix.
     """
-    values = X.data if sparse.issparse(X) else np.asarray(X)
+    values = X.data if is_sparse(X) else np.asarray(X)
     if values.size == 0 or values.min() < 0:
         return "standard"
-    if sparse.issparse(X) or np.isin(values, (0, 1)).all():
+    if ((values == 0) | (values == 1)).all():
         return "unit"
-    sums = values.sum(axis=1)
+    sums = np.asarray(X.sum(axis=1)).ravel()
     if (values == np.round(values)).all() or (sums.mean() > 0 and np.ptp(sums) < 1e-3 * sums.mean()):
         return "hellinger"
-    return "standard"
+    return "unit" if np.count_nonzero(values) <= WORDS * X.shape[0] * X.shape[1] else "standard"
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
@@ -48,8 +50,10 @@ def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
 @dataclass
 class FeatureMap:
     """``identity``; ``standard``: less the mean, over the standard deviation; ``hellinger``: the square root of each
-    row's shares; ``unit``: rows of length one. ``projection`` (F x 512) stands before the rest where sparse features are
-    too wide to be held densely.
+    row's shares; ``unit``: rows of length one.
+
+    ``projection`` (F x 512, the leading singular vectors) stands in for sparse features that are too wide to be held
+    densely: after the shares and lengths of rows, before means and deviations of columns.
     """
 
     kind: str
@@ -61,41 +65,51 @@ class FeatureMap:
     def from_data(cls, X: Any, kind: str = "auto", seed: int = 0) -> FeatureMap:
         """The map for these training rows; ``kind="auto"`` looks at them."""
         check_choice(kind, ("auto", *KINDS), "features")
-        kind = choose_kind(X) if kind == "auto" else kind
-        made = cls(kind)
-        if sparse.issparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT:
-            width = min(PROJECTED, min(X.shape) - 1)
-            svd = TruncatedSVD(width, random_state=seed).fit(_unit_rows(X) if kind == "unit" else X)
+        made = cls(choose_kind(X) if kind == "auto" else kind)
+        if is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT:
+            width = max(1, min(PROJECTED, min(X.shape) - 1))
+            svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
             made.projection = svd.components_.T.astype(np.float32)
-        if kind == "standard":
-            dense = made._dense(X)
-            made.mean = dense.mean(axis=0)
-            spread = dense.std(axis=0)
-            made.scale = np.where(spread > 1e-6 * max(1.0, float(np.abs(made.mean).max())), spread, 1.0).astype(
-                np.float32
-            )
+        if made.kind == "standard":
+            dense = made._dense(X).astype(np.float64)
+            mean, spread = dense.mean(axis=0), dense.std(axis=0)
+            # what varies by less than float32 can tell from its mean is constant
+            varies = spread > 1e-6 * np.abs(mean)
+            made.mean = mean.astype(np.float32)
+            made.scale = np.where(varies, spread, 1.0).astype(np.float32)
         return made
 
+    def _rows(self, X: Any) -> Any:
+        """What the kind does to each row by itself; zeros stay zeros, so sparse rows stay sparse."""
+        if self.kind == "hellinger":
+            positive = X.maximum(0) if is_sparse(X) else np.maximum(X, 0)
+            shares = _scale_rows(positive, np.asarray(positive.sum(axis=1)).ravel())
+            return shares.sqrt() if is_sparse(shares) else np.sqrt(shares)
+        return _scale_rows(X, _norms(X)) if self.kind == "unit" else X
+
     def _dense(self, X: Any) -> npt.NDArray[Any]:
+        rows = self._rows(X)
         if self.projection is not None:
-            return np.asarray((_unit_rows(X) if self.kind == "unit" else X) @ self.projection, dtype=np.float32)
-        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        return dense if dense.dtype == np.float32 else dense.astype(np.float32)
+            rows = np.asarray(rows @ self.projection)
+            if self.kind == "unit":
+                rows = _scale_rows(rows, _norms(rows))
+        return np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=np.float32)
 
     def __call__(self, X: Any) -> Tensor:
         """The mapped rows, a float32 tensor: rows x F (or rows x 512 where projected)."""
         dense = self._dense(X)
-        if self.kind == "standard":
+        if self.mean is not None and self.scale is not None:
             dense = (dense - self.mean) / self.scale
-        elif self.kind == "hellinger":
-            positive = np.maximum(dense, 0)
-            dense = np.sqrt(positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-12))
-        elif self.kind == "unit":
-            dense = dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-12)
-        return torch.as_tensor(np.ascontiguousarray(dense, dtype=np.float32))
+        # a copy where nothing was done: the model must not share memory with the caller's array
+        return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
 
 
-def _unit_rows(X: Any) -> Any:
-    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel()) if sparse.issparse(X) else np.linalg.norm(X, axis=1)
-    inverse = 1 / np.maximum(norms, 1e-12)
-    return sparse.diags_array(inverse) @ X if sparse.issparse(X) else X * inverse[:, None]
+def _norms(X: Any) -> npt.NDArray[Any]:
+    squares = X.multiply(X) if is_sparse(X) else np.square(X)
+    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+
+
+def _scale_rows(X: Any, sizes: npt.NDArray[Any]) -> Any:
+    """Each row over its size; rows of no size stay zero."""
+    inverse = 1 / np.where(sizes > 0, sizes, 1)
+    return (sparse.diags_array(inverse) @ X).tocsr() if is_sparse(X) else X * inverse[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,84 @@ from sklearn.utils.validation import validate_data
 from esmc_pyro.validation import check_labels
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether ``X`` is a SciPy sparse array or matrix."""
+    return bool(sparse.issparse(X))
+
+
 def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X") -> Any:
-    """``X`` as a finite float32 array or CSR matrix; ``reset`` notes its width and names, else they must be the same."""
-    X = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=np.float32, estimator=estimator)
-    return X
+    """``X`` as a finite float32 array or CSR matrix; ``reset`` notes its width and names, else they must be the same.
+
+    ``name`` is what an error calls it.
+    """
+    try:
+        return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise error if name == "X" else type(error)(f"{name}: {error}") from None
 
 
-def to_labels(Y: Any, rows: int, columns: int | None = None) -> npt.NDArray[np.float32]:
-    """``Y`` as float32 of 0, 1 and NaN (rows x K), with ``columns`` labels if that is given."""
+def to_labels(Y: Any, rows: int, names: Sequence[str] | None = None) -> npt.NDArray[np.float32]:
+    """``Y`` as float32 of 0, 1 and NaN (rows x K); with ``names``, those labels in that order."""
+    if Y is None:
+        raise ValueError("Y must be a matrix of labels; ESMC requires y to be passed, but the target y is None")
     if isinstance(Y, pd.DataFrame):
-        Y = Y.to_numpy(dtype=np.float32, na_value=np.nan)
-    elif sparse.issparse(Y):
+        _check_names(Y, names)
+        try:
+            Y = Y.to_numpy(dtype=np.float32, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Y must hold 0, 1, or a missing value for unknown; got a frame with {error}") from None
+    elif is_sparse(Y):
         Y = Y.toarray()
+    _refuse_one_dimension(Y)
     labels = check_labels(Y, rows, exact=True).float().numpy()
-    if columns is not None and labels.shape[1] != columns:
-        raise ValueError(f"Y must have the {columns} labels of the training data; got {labels.shape[1]}")
+    if names is not None and labels.shape[1] != len(names):
+        raise ValueError(f"Y must have the {len(names)} labels of the training data; got {labels.shape[1]}")
     return labels
+
+
+def _check_names(Y: pd.DataFrame, names: Sequence[str] | None) -> None:
+    came = [str(name) for name in Y.columns]
+    if len(set(came)) < len(came):
+        twice = sorted({name for name in came if came.count(name) > 1})
+        raise ValueError(f"Y must have a different name for each label; got {twice} more than once")
+    if names is not None and came != list(names):
+        extra, missing = sorted(set(came) - set(names)), sorted(set(names) - set(came))
+        found = f"unknown {extra[:5]} and no {missing[:5]}" if extra or missing else "them in another order"
+        raise ValueError(f"Y must have the labels of the training data in the same order; got {found}")
+
+
+def _refuse_one_dimension(Y: Any) -> None:
+    """A vector is not guessed at: it may be one label, or the classes of a problem that is not multi-label."""
+    if isinstance(Y, list | tuple) and any(isinstance(row, list | tuple) for row in Y):
+        return
+    array = np.asarray(Y)
+    if array.ndim == 1 and array.size:
+        kind = array.dtype.name
+        if array.dtype.kind == "f" and (np.isfinite(array) & (array != np.round(array))).any():
+            kind = "continuous"
+        raise ValueError(
+            f"Y must be a matrix with a column for each label; got {kind} values of shape {array.shape}. "
+            "Only binary classification is supported: for one label pass Y.reshape(-1, 1)"
+        )
 
 
 def label_names(Y: Any, columns: int) -> list[str]:
     """The columns of a frame, else "y0", "y1", ..."""
     return [str(name) for name in Y.columns] if isinstance(Y, pd.DataFrame) else [f"y{i}" for i in range(columns)]
+
+
+def stack(X: Any, more: Any) -> Any:
+    """Rows of ``more`` under those of ``X``; sparse if either is."""
+    if is_sparse(X) or is_sparse(more):
+        return sparse.vstack([sparse.csr_array(X), sparse.csr_array(more)], format="csr")
+    return np.concatenate([X, more])
+
+
+def labelled_first(Y: npt.NDArray[np.float32], rows: int) -> tuple[npt.NDArray[np.intp], int]:
+    """An order of ``rows`` rows, those of ``Y`` with a known entry first, and how many of these there are.
+
+    Rows of NaN and rows beyond the end of ``Y`` then mean the same: an instance without labels.
+    """
+    known = np.zeros(rows, dtype=bool)
+    known[: len(Y)] = ~np.isnan(Y).all(axis=1)
+    return np.argsort(~known, kind="stable"), int(known.sum())

@@ -1,0 +1,72 @@
+"""New rows for a fitted default model: what was learned is the prior of what comes.
+
+With whitened functions this needs no old row. Pseudo-instances at new rows go under the old ones, so the Cholesky
+factor of ``K + alpha^2 I`` grows below and the old coordinates of ``v`` keep their meaning and their posterior; the new
+ones begin at their prior, ``N(0, 1)``. Means move to the most probable ones given the new rows and that prior, and the
+precisions of Laplace's approximation add up: ``1 / s^2 = 1 / s_0^2 + mean_o sum_n h_no A_nm^2`` over the new rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pyro.nn import PyroParam
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from esmc_pyro import default
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.objectives import MAP, laplace_spread
+from esmc_pyro.posterior import Posterior
+
+
+def take_in(posterior: Posterior, X: Tensor, Y: Tensor, *, seed: int = 0, **options: Any) -> tuple[Posterior, Any]:
+    """The posterior after new rows ``X`` (n x F) with labels ``Y`` (n x K), and which of them are pseudo-instances now.
+
+    The posterior given is changed. Label coupling and label frequencies stay. ``options`` are ``default.fit_means``'s.
+    """
+    model, guide = posterior.model, posterior.guide
+    room = max(0, default.PSEUDO - model.layers[0].pseudo_count)
+    added = np.sort(np.random.default_rng(seed).permutation(len(X))[:room])
+    with torch.no_grad():
+        _add_pseudo_instances(guide, X[added])
+    layers = list(model.layers)
+    prior = [(guide.v_loc(layer).detach().clone(), _scale(guide, layer.site).clone()) for layer in layers]
+    learned = [p for p in model.parameters() if p.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)  # the offsets have no prior: a few new rows would carry them anywhere
+    try:
+        now = default.fit_means(guide, X, Y, objective=MAP(prior), seed=seed, **options)
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)
+    laplace_spread(model, guide, X, Y)
+    for layer, (_, before) in zip(layers, prior, strict=True):
+        fresh = _scale(guide, layer.site)
+        setattr(guide, f"{layer.site}_v_scale", (before**-2 + fresh**-2 - 1).rsqrt())
+    return Posterior(model, guide, _joined(posterior.history, now.history), now.interrupted), added
+
+
+def _scale(guide: DoublyStochasticGuide, site: str) -> Tensor:
+    return getattr(guide, f"{site}_v_scale").detach()
+
+
+def _add_pseudo_instances(guide: DoublyStochasticGuide, x: Tensor) -> None:
+    layer = guide.model.layers[0]
+    v, scale = guide.v_loc(layer).detach(), _scale(guide, layer.site)
+    layer.pseudo_instances = nn.Parameter(torch.cat([layer.pseudo_instances.detach(), x]), requires_grad=False)
+    setattr(guide, f"{layer.site}_v_loc", nn.Parameter(torch.cat([v, v.new_zeros(len(v), len(x))], 1)))
+    wider = torch.cat([scale, scale.new_ones(len(scale), len(x))], 1)
+    setattr(guide, f"{layer.site}_v_scale", PyroParam(wider, constraints.positive))
+
+
+def _joined(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """One history: epochs and seconds count on."""
+    if before.empty or after.empty:
+        return after if before.empty else before
+    last = before.iloc[-1]
+    moved = after.assign(epoch=after["epoch"] + last["epoch"], seconds=after["seconds"] + last["seconds"])
+    return pd.concat([before, moved], ignore_index=True)
