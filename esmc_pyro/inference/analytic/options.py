@@ -26,7 +26,8 @@ class Options:
     ``z_steps``     rounds of ``q(z)``, ``xi``, ``q(E)`` a sweep: cheap, and rare labels converge slowly
     ``functions``   "joint" optimum of ``q(f)`` and ``q(u)``, or "alternate", one after the other
     ``sigmoid``     "jaakkola" (``G(t, xi)``) for experts and Bernoulli, or "quadrature", as for other likelihoods
-    ``experts``     "integrated" out where ``y = 0`` leaves them free, or "explicit" factors ``q(E)``
+    ``experts``     "integrated" out where ``y = 0`` leaves them free (a tighter bound on the same posterior), or
+                    "explicit" factors ``q(E)``
     ``xi``          "optimal", or the "paper"'s ``lambda |E z|``
     ``xi_start``    None (where the rule for ``xi`` says), or the first value of every ``xi``
     ``clamp``       None, or the mean of ``q(z)`` where ``y = 1`` (the authors: 1000)
