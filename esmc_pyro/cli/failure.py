@@ -54,7 +54,7 @@ def exit_codes(command: str) -> Iterator[None]:
         say(f"esmc {command}: {failure}")
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt as interrupt:
-        say(f"esmc {command}: interrupted; {interrupt or 'nothing was written.'}")
+        say(f"esmc {command}: interrupted; {str(interrupt) or 'nothing was written.'}")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader of a pipe has had enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes

@@ -12,6 +12,7 @@ import typer
 
 from esmc_pyro.cli.completion import complete_path, complete_setting
 from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
+from esmc_pyro.cli.interrupt import watch_interrupts
 from esmc_pyro.cli.output import Output, table
 from esmc_pyro.cli.rows import known_entries, label_frame
 from esmc_pyro.cli.settings import check_values, collect
@@ -40,12 +41,16 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep what is fitted so far in this file (MODEL.checkpoint with --resume).")
     ] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How often the checkpoint is written.")
+    ] = 30,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
     force: ForceOption = False,
 ) -> None:
     """Fit a model to the training rows of DATA and write it to a file.
 
-    Settings are the arguments of ESMCClassifier. Ctrl-C ends the fit early and still writes what was fitted.
+    Settings are the arguments of ESMCClassifier. Ctrl-C ends the stage that runs (choosing settings, then
+    fitting); what was fitted is still written.
 
     \b
     Examples:
@@ -56,11 +61,14 @@ def fit(
     """
     chosen = collect(config, settings or (), seed)
     reading.check(data)
-    check_target(out, force=force)
     checkpoint = _check_checkpoint(out, checkpoint, resume, force)
+    # an interrupted fit wrote what it had to MODEL: going on from its checkpoint is meant to replace that
+    goes_on = checkpoint is not None and resume and checkpoint.exists()
+    check_target(out, force=force or goes_on)
     check_values(chosen)
 
     from esmc_pyro import ESMCClassifier
+    from esmc_pyro.inference.checkpoint import Checkpoint
 
     dataset = reading.read(data)
     if not known_entries(dataset.Y_train):
@@ -71,18 +79,22 @@ def fit(
     begun = time.perf_counter()
     if checkpoint is not None and not resume:
         checkpoint.unlink(missing_ok=True)
-    options: dict[str, Any] = {} if checkpoint is None else {"checkpoint": checkpoint}
-    classifier.fit(_features(dataset), label_frame(dataset.Y_train, dataset.label_names), more, **options)
-    seconds = time.perf_counter() - begun
-    if classifier.posterior_.history.empty:
-        raise KeyboardInterrupt("nothing was fitted yet, so nothing was written.")
-    classifier.save(out)
-    interrupted = bool(classifier.posterior_.interrupted)
+    kept = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
+    X, Y = _features(dataset), label_frame(dataset.Y_train, dataset.label_names)
+    with watch_interrupts() as interrupts:
+        classifier.fit(X, Y, more, checkpoint=kept)
+        interrupts.may_stop = False
+        seconds = time.perf_counter() - begun
+        if classifier.posterior_.history.empty:
+            raise KeyboardInterrupt("nothing was fitted yet, so nothing was written.")
+        classifier.save(out)
+    interrupted = interrupts.came or bool(classifier.posterior_.interrupted)
     if checkpoint is not None and not interrupted:
         checkpoint.unlink(missing_ok=True)
-    _show(output, classifier, dataset, out, seconds)
+    _show(output, classifier, dataset, out, seconds, interrupted)
     if interrupted:
-        say(f"esmc fit: interrupted; what was fitted so far is in {out}.")
+        more = "" if checkpoint is None else ", and --resume goes on from the last checkpoint"
+        say(f"esmc fit: interrupted; what was fitted so far is in {out}{more}.")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -139,7 +151,9 @@ def _table_of_features(source: str, dataset: Dataset) -> bool:
     return set(dataset.feature_names) <= set(read_frame(path).columns)
 
 
-def _show(output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float) -> None:
+def _show(
+    output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float, interrupted: bool
+) -> None:
     settings = getattr(classifier, "settings_", None)
     found: Mapping[str, Any] = {} if settings is None else asdict(settings)
     result: dict[str, Any] = {
@@ -152,7 +166,7 @@ def _show(output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Pat
         "epochs": len(classifier.posterior_.history),
         "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
         "chosen": found,
-        "interrupted": bool(classifier.posterior_.interrupted),
+        "interrupted": interrupted,
     }
     if output.quiet and not output.json:
         return

@@ -70,7 +70,7 @@ def test_toml_and_set_reach_the_model(esmc_json, data, tmp_path):
 def test_toml_of_a_wrong_type_is_refused(tmp_path, text):
     config = tmp_path / "esmc.toml"
     config.write_text(f"widths = {text}\n")
-    with pytest.raises(WrongUsage, match="widths is .*, expected a list of whole numbers or none"):
+    with pytest.raises(WrongUsage, match=r"widths is .*, expected a list of whole numbers or none"):
         collect(config, [], None)
 
 
