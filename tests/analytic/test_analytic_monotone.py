@@ -16,7 +16,7 @@ MONOTONE = st.fixed_dictionaries(
         "experts": st.sampled_from(["integrated", "explicit"]),
         "c_steps": st.integers(1, 3),
         "z_steps": st.integers(1, 3),
-        "block": st.integers(1, 9),
+        "block": st.sampled_from([1, 4, 64]),
     }
 )
 
@@ -44,7 +44,7 @@ def test_never_falls(
     assert chosen.monotone
     solver = Solver(model, X, Y, random_guide(model, X, Y, covariance, seed), chosen)
     values = [solver.bound()]
-    for _ in range(4):
+    for _ in range(3):
         solver.sweep()
     values += [row["elbo"] for row in solver.history]
     rises = np.diff(np.array(values, dtype=float)) / np.abs(values[1:])

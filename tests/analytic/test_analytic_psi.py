@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from esmc_pyro.inference.analytic.blocks import FixedBlock, RowBlock, SharedBlock
-from esmc_pyro.inference.analytic.psi import POINT, Radial, psi1_slope
+from esmc_pyro.inference.analytic.psi import POINT, Radial, psi1_slope, whitened, whitened_gram
 from esmc_pyro.models import make_kernel
 
 N, M, D = 5, 4, 2
@@ -111,12 +111,12 @@ def test_points_have_the_kernel_itself() -> None:
     kernel = make_kernel("rbf", D, variance=1.7, ard=True)
     kernel.lengthscale = torch.tensor([0.8, 1.4])
     fixed = FixedBlock(kernel.double(), radial.S, mean)
-    Lw = torch.eye(M, dtype=torch.float64) * 2
-    for scale in (POINT / 10, POINT * 100):  # either side of where inputs count as points
-        block = SharedBlock(radial, mean, torch.full((1, D), scale, dtype=torch.float64))
+    Lw = torch.linalg.cholesky(kernel(radial.S) + 0.1 * torch.eye(M, dtype=torch.float64)).detach()
+    for scale, points in ((POINT / 10, True), (POINT * 100, False)):
+        block = SharedBlock(radial, mean, scale * radial.l2)
+        assert block.points is points
         torch.testing.assert_close(block.p1, fixed.p1)
-        torch.testing.assert_close(block.whitened_sum(Lw), fixed.whitened_sum(Lw))
-    torch.testing.assert_close(fixed.whitened_sum(Lw), fixed.p1.mT @ fixed.p1 / 4)
+        torch.testing.assert_close(whitened(block.second_sum(), Lw), whitened_gram(fixed.p1, Lw))
 
 
 def test_only_rbf_has_statistics() -> None:

@@ -23,8 +23,6 @@ from esmc_pyro.inference.analytic.psi import (
     Slope,
     psi1,
     weighted_distances,
-    whitened,
-    whitened_gram,
 )
 
 
@@ -57,9 +55,10 @@ class UncertainBlock:
         """``sum_n P2[n]``, M x M."""
         raise TypeError(f"{type(self).__name__} must define second_sum()")
 
-    def whitened_sum(self, Lw: Tensor) -> Tensor:
-        """``Lw^-1 (sum_n P2[n]) Lw^-T`` in float64."""
-        return whitened(self.second_sum(), Lw)
+    @property
+    def points(self) -> bool:
+        """Whether the inputs are points to rounding: then ``P2[n]`` is ``P1[n]' P1[n]``."""
+        return bool((self.var < POINT * self.radial.l2).all())
 
     def dot(self, Q: Tensor) -> Tensor:
         """``<P2[n], Q>``, n."""
@@ -98,12 +97,6 @@ class SharedBlock(UncertainBlock):
     def second_sum(self) -> Tensor:
         """``sum_n P2[n] = C * G'G``, M x M."""
         return self.C * (self.G.mT @ self.G)
-
-    def whitened_sum(self, Lw: Tensor) -> Tensor:
-        """``Lw^-1 (sum_n P2[n]) Lw^-T``; inputs that are points, to rounding, are whitened before they are summed."""
-        if bool((self.var < POINT * self.radial.l2).all()):
-            return whitened_gram(self.p1, Lw)
-        return whitened(self.second_sum(), Lw)
 
     def dot(self, Q: Tensor) -> Tensor:
         """``<P2[n], Q> = G_n (C * Q) G_n'``, n."""
@@ -183,9 +176,7 @@ class RowBlock(UncertainBlock):
 class FixedBlock:
     """Rows that are known (the features): ``P1 = k(x, S)``, ``P2[n] = k_n' k_n``, for any kernel."""
 
+    points = True
+
     def __init__(self, kernel: Kernel, S: Tensor, x: Tensor) -> None:
         self.p1 = kernel(x, S)
-
-    def whitened_sum(self, Lw: Tensor) -> Tensor:
-        """``A'A`` for the whitened features ``A = k Lw^-T``, M x M, in float64."""
-        return whitened_gram(self.p1, Lw)

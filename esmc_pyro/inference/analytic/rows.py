@@ -20,7 +20,7 @@ from esmc_pyro.inference.analytic.functions import Functions
 from esmc_pyro.inference.analytic.labels import LabelTerm
 from esmc_pyro.inference.analytic.latent import Above, climb, own_part, shared_variance
 from esmc_pyro.inference.analytic.options import Options
-from esmc_pyro.inference.analytic.psi import Radial
+from esmc_pyro.inference.analytic.psi import Radial, whitened, whitened_gram
 
 TRIES = 3  # lengths of a step on q(c) that are tried before it is given up for this sweep
 
@@ -82,7 +82,7 @@ class Rows:
         self.gram = torch.zeros_like(functions[0].Lw)  # the features never change, so neither do their second moments
         with torch.no_grad():
             for rows in self._blocks():
-                self.gram += self._first(rows).whitened_sum(functions[0].Lw)
+                self.gram += whitened_gram(self._first(rows).p1, functions[0].Lw)
 
     def _blocks(self) -> Iterator[slice]:
         for start in range(0, len(self.X), self.options.block):
@@ -111,11 +111,10 @@ class Rows:
         return (self.loc[i + 1][rows] - self._offset(i + 1, rows)).double() @ above.weights
 
     def sweep(self, update: bool) -> tuple[list[Totals], dict[str, Tensor]]:
-        """One pass. Returns the sums of each layer, and the likelihood's term after each of its blocks ("gather"
-        without updates).
-        """
+        """One pass: the sums of each layer, and the likelihood's term after each of its blocks (or after "gather")."""
         totals = [Totals.empty(f, loc.numel()) for f, loc in zip(self.functions, self.loc, strict=True)]
         totals[0].second = self.gram
+        raw = [torch.zeros_like(f.Lw) for f in self.functions]
         blocks = self.labels.blocks if update else ("gather",)
         values = dict.fromkeys(blocks, torch.zeros((), dtype=torch.float64))
         aboves = [self._above(i) for i in range(self.last)]
@@ -139,10 +138,14 @@ class Rows:
                 total.var = total.var + own.sum(dtype=torch.float64)
                 total.log_scale = total.log_scale + log_scale(own)
                 total.cross += psi.p1.mT @ m.to(psi.p1.dtype)
-                if i:
-                    total.second += psi.whitened_sum(self.functions[i].Lw)
+                if i and psi.points:
+                    total.second += whitened_gram(psi.p1, self.functions[i].Lw)
+                elif isinstance(psi, UncertainBlock):
+                    raw[i] += psi.second_sum()
                 if i < self.last:
                     psi = following
+        for i, f in enumerate(self.functions[1:], start=1):
+            totals[i].second += whitened(raw[i], f.Lw)
         return totals, values
 
     def _labels(self, rows: slice, z_hat: Tensor, update: bool, values: dict[str, Tensor]) -> None:
@@ -174,8 +177,7 @@ class Rows:
         return psi
 
     def update_shared_variance(self, i: int, own: Moments, above: Moments) -> tuple[float, Moments, Moments]:
-        """A step of the variance shared by all rows of hidden layer ``i`` towards its fixed point, kept if the bound
-        rises.
+        """A step of the variance that the rows of hidden layer ``i`` share, towards its fixed point, if the bound rises.
 
         Returns the largest relative change and the moments of this layer and the one above, as they are then.
         """
