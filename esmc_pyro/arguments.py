@@ -47,6 +47,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
     _name_or("features", given, ("auto", *KINDS), False)
     _name_or("inference", given, INFERENCES, callable(given["inference"]))
     _name_or("likelihood", given, ("auto", *LIKELIHOODS), isinstance(given["likelihood"], Likelihood))
+    if isinstance(given["likelihood"], str) and given["likelihood"] == "mpu":
+        raise ValueError("likelihood must be an object where it has a rate to know, models.MPU(c); got 'mpu'")
     preset, guide, kernel = given["preset"], given["guide"], given["kernel"]
     _name_or("preset", given, PRESETS, preset is None or isinstance(preset, Setting) or callable(preset))
     _name_or("guide", given, GUIDES, guide is None or callable(guide))

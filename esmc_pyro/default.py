@@ -113,6 +113,7 @@ def fit_means(
     lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
     """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
+    X = X[: len(Y)]  # unlabelled rows say nothing about the means
     batch = int(min(512, max(32, len(X) // 16)))
     if epochs is None:
         epochs = max(EPOCHS, -(-LEAST_STEPS // -(-len(X) // batch)))

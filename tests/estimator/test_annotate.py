@@ -1,0 +1,149 @@
+"""What annotators are told, against Monte Carlo, quadrature, and labels that were removed on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from scipy.special import entr, expit
+from sklearn.metrics import roc_auc_score
+
+from esmc_pyro import ESMCClassifier, annotate
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.models import ESMC, Bernoulli
+from esmc_pyro.posterior import Posterior
+
+Make = Callable[..., tuple[np.ndarray, np.ndarray]]
+
+
+def test_suitability_is_the_mean_over_the_posterior(fitted: ESMCClassifier, make_data: Make) -> None:
+    X = make_data()[0][:5]
+    draws = fitted.sample_posterior(X, 3000, ["suitability"])["suitability"]
+    error = draws.std(0) / len(draws) ** 0.5
+    ours = fitted.suitability(X, draws=3000)
+    assert (np.abs(ours - draws.mean(0)) < 4 * 2**0.5 * error + 1e-4).all()
+
+
+def test_complete_gives_probability_and_spread(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, Y = make_data()
+    X, Y = X[:6], Y[:6]
+    table = fitted.complete(X, Y, draws=3000)
+    draws = fitted.sample_posterior(X, 3000, ["suitability"])["suitability"]
+    places = table["row"].to_numpy(), table["label"].str[1:].astype(int).to_numpy()
+    mean, spread = draws.mean(0)[places], draws.std(0)[places]
+    assert np.abs(table["probability"] - mean).max() < (6 * spread / 3000**0.5).max() + 1e-3
+    assert np.abs(table["spread"] / spread - 1).max() < 0.15
+
+
+def test_complete_lists_zeros_only_ranked(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, Y = make_data()
+    Y[0, 1], Y[2, 0] = np.nan, np.nan
+    table = fitted.complete(X, Y)
+    assert list(table.columns) == ["row", "label", "probability", "spread"]
+    assert len(table) == (Y == 0).sum()
+    assert (Y[table["row"], table["label"].str[1:].astype(int)] == 0).all()
+    assert table["probability"].is_monotonic_decreasing
+    assert table["probability"].between(0, 1).all()
+    pd.testing.assert_frame_equal(fitted.complete(X, Y, n=7), table[:7])
+    assert len(fitted.complete(X, Y, n=10_000)) == len(table)
+    assert len(fitted.complete(X[:3], np.ones((3, Y.shape[1])))) == 0
+
+
+def test_complete_finds_removed_labels(make_data: Make) -> None:
+    X, Y = make_data(150, 5)
+    removed = (Y == 1) & (np.random.default_rng(3).random(Y.shape) < 0.4)
+    given = np.where(removed, 0, Y)
+    table = ESMCClassifier(features="standard").fit(X, given).complete(X, given)
+    truth = removed[table["row"], table["label"].str[1:].astype(int)]
+    assert roc_auc_score(truth, table["probability"]) > 0.75
+    assert truth[:20].mean() > 2 * truth.mean()
+
+
+def _one_layer(v_loc: float, scale: float) -> tuple[Posterior, torch.Tensor]:
+    """One label, one pseudo-instance at 0: z of a row there is normal, with known mean and variance."""
+    x = torch.zeros(1, 1)
+    model = ESMC.from_data(x, torch.ones(1, 1), [], likelihood=Bernoulli(), pseudo=1, lengthscale=1.0)
+    guide = DoublyStochasticGuide(model, x, torch.ones(1, 1), start="zero")
+    guide.z_v_loc.data.fill_(v_loc)
+    guide.z_v_scale = torch.full((1, 1), scale)
+    return Posterior(model, guide), x
+
+
+@pytest.mark.parametrize(("v_loc", "scale"), [(0.0, 2.0), (1.0, 1.0), (-1.5, 0.3)])
+def test_information_gain_against_quadrature(v_loc: float, scale: float) -> None:
+    posterior, x = _one_layer(v_loc, scale)
+    layer = posterior.model.layers[0]
+    a = float(layer.features(x).detach())
+    mean, var = a * v_loc, a**2 * scale**2 + float(layer.beta) ** 2 + float(layer.gamma) ** 2
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    p = expit(mean + var**0.5 * nodes)
+
+    def entropy(q: np.ndarray | float) -> np.ndarray:
+        return entr(q) + entr(1 - np.asarray(q))
+
+    exact = entropy(weights @ p) - weights @ entropy(p)
+    table = annotate.worth_labelling(posterior, x, ["y0"], 1, 20_000, seed=0)
+    assert table["gain"][0] == pytest.approx(float(exact), rel=0.05, abs=2e-3)
+    assert table["ask"].tolist() == ["y0"]
+
+
+def test_gain_is_large_where_the_posterior_is_wide() -> None:
+    gains = [annotate.worth_labelling(*_one_layer(0.0, s), ["y0"], 1, 500, seed=0)["gain"][0] for s in (0.1, 1, 3)]
+    assert gains[0] < gains[1] < gains[2] < np.log(2)
+
+
+def test_suggestions_are_ranked_and_name_labels(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, _ = make_data(30, seed=9)
+    table = fitted.suggest_annotations(X, n=4)
+    assert list(table.columns) == ["row", "gain", "ask"]
+    assert len(table) == 4
+    assert table["gain"].is_monotonic_decreasing
+    assert (table["gain"] >= 0).all()
+    assert all(set(ask.split(", ")) <= {"y0", "y1", "y2"} for ask in table["ask"])
+    assert len(fitted.suggest_annotations(X, n=500)) == 30
+
+
+def test_labelling_what_is_suggested_lowers_the_gain(make_data: Make) -> None:
+    X, Y = make_data(40)
+    pool, truth = make_data(40, seed=5)
+    model = ESMCClassifier(features="standard").fit(X, Y)
+    first = model.suggest_annotations(pool, n=40, draws=200).set_index("row")["gain"]
+    asked = first.index[:10]
+    model.partial_fit(pool[asked], truth[asked])
+    after = model.suggest_annotations(pool, n=40, draws=200).set_index("row")["gain"]
+    assert after[asked].sum() < first[asked].sum()
+
+
+def test_explain_names_the_training_row_itself(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, Y = make_data()
+    for x in (X[3], X[3].tolist(), X[3:4], sparse.csr_array(X[3:4])):
+        table = fitted.explain(x, n=3)
+        assert list(table.columns) == ["pseudo", "training_row", "similarity", "labels"]
+        assert table["training_row"][0] == 3
+        assert table["labels"][0] == [f"y{k}" for k in np.flatnonzero(Y[3])]
+        assert table["similarity"][0] == pytest.approx(1, abs=1e-2)
+        assert table["similarity"].is_monotonic_decreasing
+    distances = np.linalg.norm((X - X[3]) / fitted.feature_map_.scale, axis=1)
+    nearest = fitted.explain(X[3], n=4)["training_row"]
+    assert sorted(nearest) == sorted(np.argsort(distances)[:4])
+
+
+def test_explain_takes_a_row_of_a_frame(make_data: Make) -> None:
+    X, Y = make_data(20)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = ESMCClassifier(features="standard").fit(frame, pd.DataFrame(Y, columns=["p", "q", "r"]))
+    for x in (frame.iloc[2], frame.iloc[[2]]):
+        assert model.explain(x, n=1)["training_row"].tolist() == [2]
+
+
+def test_other_guides_are_sampled(make_data: Make) -> None:
+    X, Y = make_data(20)
+    model = ESMCClassifier(features="standard", guide="paper", epochs=2).fit(X, Y)
+    assert np.isfinite(model.suitability(X[:3])).all()
+    assert len(model.complete(X, Y, n=3)) == 3
+    assert len(model.suggest_annotations(X, n=2)) == 2

@@ -1,0 +1,145 @@
+"""What goes in and comes out: frames, sparse matrices, unknown labels, small and odd data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from esmc_pyro import ESMCClassifier
+
+Make = Callable[..., tuple[np.ndarray, np.ndarray]]
+CONTAINERS = [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix, sparse.csc_matrix]
+
+
+def estimator(**options: Any) -> ESMCClassifier:
+    return ESMCClassifier(**{"features": "standard", "epochs": 3} | options)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("values", ["words", "weights", "counts"])
+def test_sparse_and_dense_give_the_same(make_data: Make, container: Any, values: str) -> None:
+    X, Y = make_data()
+    X = {"words": (X > 1).astype(float), "weights": np.maximum(X - 1, 0), "counts": np.round(np.maximum(X, 0))}[values]
+    dense = estimator(features="auto").fit(X, Y)
+    loose = estimator(features="auto").fit(container(X), container(Y))
+    assert loose.feature_map_.kind == dense.feature_map_.kind
+    assert np.allclose(loose.decision_function(container(X)), dense.decision_function(X), atol=1e-4)
+    assert loose.score(container(X), container(Y)) == pytest.approx(dense.score(X, Y), abs=1e-6)
+
+
+def test_frames_keep_names_and_index(make_data: Make) -> None:
+    X, Y = make_data()
+    index = [f"row{i}" for i in range(len(X))]
+    features = pd.DataFrame(X, index=index, columns=list("abcd"))
+    labels = pd.DataFrame(Y, columns=["sky", "sea", "sand"])
+    model = estimator().fit(features, labels)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert model.label_names_ == ["sky", "sea", "sand"]
+    for method in ("decision_function", "predict_proba", "suitability", "predict"):
+        out = getattr(model, method)(features)
+        assert isinstance(out, pd.DataFrame)
+        assert list(out.index) == index
+        assert list(out.columns) == ["sky", "sea", "sand"]
+    plain = estimator().fit(X, Y)
+    assert np.array_equal(model.decision_function(features).to_numpy(), plain.decision_function(X))
+    assert set(model.complete(features, labels)["label"]) <= {"sky", "sea", "sand"}
+
+
+def test_column_order_is_checked(make_data: Make) -> None:
+    X, Y = make_data()
+    features, labels = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame(Y, columns=["p", "q", "r"])
+    model = estimator().fit(features, labels)
+    with pytest.raises(ValueError, match="same order"):
+        model.predict(features[list("bacd")])
+    for call in (model.score, model.complete, model.partial_fit):
+        with pytest.raises(ValueError, match="in the same order; got them in another order"):
+            call(features, labels[["q", "p", "r"]])
+        with pytest.raises(ValueError, match=r"got unknown \['s'\] and no \['r'\]"):
+            call(features, labels.rename(columns={"r": "s"}))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean"])
+def test_nullable_columns_are_unknown_where_missing(make_data: Make, dtype: str) -> None:
+    X, Y = make_data()
+    labels = pd.DataFrame(Y > 0.5).astype(dtype)
+    labels.iloc[3, 1] = pd.NA
+    Y[3, 1] = np.nan
+    by_frame, by_array = estimator().fit(X, labels), estimator().fit(X, Y)
+    assert np.array_equal(by_frame.decision_function(X), by_array.decision_function(X))
+
+
+def test_rows_of_nan_are_unlabelled_instances(make_data: Make) -> None:
+    X, Y = make_data()
+    more = np.random.default_rng(2).normal(size=(9, X.shape[1])).astype(np.float32)
+    unknown = np.full((9, Y.shape[1]), np.nan)
+    apart = estimator().fit(X, Y, X_unlabeled=more)
+    below = estimator().fit(np.concatenate([X, more]), np.concatenate([Y, unknown]))
+    above = estimator().fit(np.concatenate([more, X]), np.concatenate([unknown, Y]))
+    assert np.array_equal(apart.decision_function(X), below.decision_function(X))
+    assert np.array_equal(apart.decision_function(X), above.decision_function(X))
+    # pseudo-instances know which row of the user's data they were
+    assert {*apart.pseudo_rows_} == {*range(len(X) + 9)}
+    row = above.explain(X[4], n=1)
+    assert row["training_row"].tolist() == [4 + 9]
+    assert row["labels"].tolist() == [[f"y{k}" for k in np.flatnonzero(Y[4])]]
+
+
+def test_unknown_entries_are_not_zeros(make_data: Make) -> None:
+    X, Y = make_data()
+    holes = np.where(np.random.default_rng(1).random(Y.shape) < 0.3, np.nan, Y)
+    unknown, zeros = estimator().fit(X, holes), estimator().fit(X, np.nan_to_num(holes))
+    assert unknown.predict_proba(X).mean() > zeros.predict_proba(X).mean() + 0.02
+    assert unknown.score(X, holes) == unknown.score(X, holes)  # NaN in y is masked, not an error
+    ranks = np.arange(12.0).reshape(4, 3)
+    assert np.isfinite(unknown.score(X[:4], np.where(ranks % 2 == 0, np.nan, 1.0)))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 9, 10, 11])
+def test_few_rows(make_data: Make, rows: int) -> None:
+    X, Y = make_data(rows)
+    model = estimator(features="auto").fit(X, Y)
+    assert np.isfinite(model.predict_proba(X)).all()
+    if rows < 10:
+        assert (model.calibration_, model.threshold_) == ((1.0, 0.0), 0.5)
+        assert len(model.search_) == 0
+    else:
+        assert len(model.search_) > 0
+
+
+ODD = {
+    "one label": lambda X, Y: (X, Y[:, :1]),
+    "a label without a one": lambda X, Y: (X, np.c_[Y, np.zeros(len(Y))]),
+    "a label that is always there": lambda X, Y: (X, np.c_[Y, np.ones(len(Y))]),
+    "no one at all": lambda X, Y: (X, np.zeros_like(Y)),
+    "a label nobody knows": lambda X, Y: (X, np.c_[Y, np.full(len(Y), np.nan)]),
+    "constant features": lambda X, Y: (np.ones_like(X), Y),
+    "one constant feature": lambda X, Y: (np.c_[X, np.full(len(X), 1e6)], Y),
+    "duplicated rows": lambda X, Y: (np.repeat(X[:10], 4, axis=0), np.repeat(Y[:10], 4, axis=0)),
+    "large features": lambda X, Y: (1e5 * X + 1e6, Y),
+    "one feature": lambda X, Y: (X[:, :1], Y),
+    "most rows unlabelled": lambda X, Y: (X, np.where(np.arange(len(Y))[:, None] < 12, Y, np.nan)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_data(make_data: Make, name: str) -> None:
+    X, Y = ODD[name](*make_data())
+    model = estimator().fit(X, Y)
+    p = model.predict_proba(X)
+    assert p.shape == Y.shape
+    assert ((p >= 0) & (p <= 1)).all()
+    assert set(np.unique(model.predict(X))) <= {0, 1}
+    assert np.isfinite(model.suitability(X[:3], draws=3)).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"inference": "svi"}])
+def test_more_pseudo_instances_than_rows(make_data: Make, options: dict[str, Any]) -> None:
+    X, Y = make_data(12)
+    model = estimator(pseudo=20, **options).fit(X, Y)
+    assert model.model_.layers[0].pseudo_count == 20
+    assert np.isfinite(model.predict_proba(X)).all()
