@@ -177,7 +177,7 @@ class Rows:
         return psi
 
     def update_shared_variance(self, i: int, own: Moments, above: Moments) -> tuple[float, Moments, Moments]:
-        """A step of the variance that the rows of hidden layer ``i`` share, towards its fixed point, if the bound rises.
+        """A step of the variance that hidden layer ``i``'s rows share, towards its fixed point, if the bound rises.
 
         Returns the largest relative change and the moments of this layer and the one above, as they are then.
         """
