@@ -31,7 +31,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         tensors[f"pseudo_labels.{key}"] = torch.from_numpy(part if key == "data" else part.astype(np.int64))
     tensors["pseudo_rows"] = torch.from_numpy(estimator.pseudo_rows_.astype(np.int64))
     return {
-        "arguments": {key: values.encode(value, key, tensors) for key, value in arguments.items()},
+        "arguments": {key: values.encode(value, f"arguments.{key}", tensors) for key, value in arguments.items()},
         "features": {"kind": feature_map.kind, "inputs": int(estimator.n_features_in_)},
         "feature_names": None if names is None else [str(name) for name in names],
         "label_names": list(estimator.label_names_),
@@ -92,7 +92,7 @@ def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type[An
     unknown = sorted(set(described) - set(known))
     if unknown:
         raise ModelFileError(f"the arguments must be among {sorted(known)}; got {unknown!s:.100}")
-    arguments = {key: values.decode(value, key, tensors) for key, value in described.items()}
+    arguments = {key: values.decode(value, f"arguments.{key}", tensors) for key, value in described.items()}
     try:
         kind(**arguments)._check_arguments()
     except (ValueError, TypeError) as error:

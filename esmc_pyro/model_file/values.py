@@ -44,9 +44,10 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"function": function}
     described = guides.encode_class(value)
     if described is None:
+        kind = value if isinstance(value, type) else type(value)
         raise ModelFileError(
-            f"{name} must be a name, a number, a list of them, or a kernel, likelihood or guide class of this package "
-            f"to be saved; got {type(value).__name__}"
+            f"{name.removeprefix('arguments.')} must be a name, a number, a list of them, or a kernel, likelihood or "
+            f"guide class of this package to be saved; got {kind.__name__}"
         )
     return {"guide": described}
 

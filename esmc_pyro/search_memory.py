@@ -1,0 +1,78 @@
+"""What the search for settings has found so far, kept in a checkpoint so that no candidate is fitted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.contrib.gp.kernels import Kernel
+from scipy import sparse
+from torch import Tensor
+
+from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
+from esmc_pyro.inference.svi_state import describe
+from esmc_pyro.tensor_file import fingerprint
+
+
+class SearchMemory:
+    """Scores of candidates by their settings, and the held-out ``z`` of the best one; without a checkpoint, nothing."""
+
+    def __init__(self, checkpoint: Checkpoint | None, X: Any, Y: Tensor, **given: Any) -> None:
+        self._section = None if checkpoint is None else checkpoint.section("search")
+        self._scores: dict[str, float] = {}
+        self._best, self._z = "", Y[:0]
+        self._origin: dict[str, Any] = {}
+        if self._section is not None:
+            self._origin = {"X": _fingerprint(X), "Y": fingerprint(Y)} | {
+                key: _text(value) for key, value in given.items()
+            }
+            self._read()
+
+    def _read(self) -> None:
+        assert self._section is not None
+        saved = self._section.get(self._origin)
+        if saved is None:
+            return
+        config, tensors = saved
+        try:
+            self._scores = {str(key): float(value) for key, value in config["scores"].items()}
+            self._best, self._z = str(config["best"]), tensors["z"]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{self._section.path}: its search does not fit this one ({error!r})") from None
+
+    def get(self, settings: Any) -> tuple[float, Tensor | None] | None:
+        """The score of these settings, with ``z`` if they are the best so far; None if they were not tried."""
+        key = _key(settings)
+        return (self._scores[key], self._z if key == self._best else None) if key in self._scores else None
+
+    def put(self, settings: Any, score: float, z: Tensor) -> None:
+        """Keep the score of these settings, and ``z`` if no score was higher."""
+        if self._section is None:
+            return
+        key = _key(settings)
+        if not self._scores or score > self._scores[self._best]:
+            self._best, self._z = key, z
+        self._scores[key] = score
+        # as text, because a score may be NaN, which JSON has no word for
+        scores = {name: repr(value) for name, value in self._scores.items()}
+        self._section.put(self._origin, {"scores": scores, "best": self._best}, {"z": self._z})
+
+
+def _key(settings: Any) -> str:
+    return "; ".join(f"{field.name}={_text(getattr(settings, field.name))}" for field in fields(settings))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Kernel):
+        return f"{describe(value)} {fingerprint(*value.parameters())}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
+    return repr(value) if isinstance(value, bool | int | float | str | tuple | list | None) else describe(value)
+
+
+def _fingerprint(X: Any) -> str:
+    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    return fingerprint(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))

@@ -1,0 +1,278 @@
+"""A fit that was stopped goes on from its checkpoint to the result that it would have had."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fitted import data, quick
+from tiny import tiny_data, tiny_model
+
+from esmc_pyro import ESMCClassifier, default
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.inference import fit_svi
+from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
+from esmc_pyro.inference.svi_state import SVIState
+from esmc_pyro.models import Gaussian
+
+
+class Stopped(Exception):
+    """The process died."""
+
+
+def stop_after(patch, writes):
+    """Every fit dies right after its checkpoint was written so many times."""
+    put, done = Checkpoint.put, []
+
+    def counted(self, *arguments):
+        put(self, *arguments)
+        done.append(1)
+        if len(done) == writes:
+            raise Stopped
+
+    patch.setattr(Checkpoint, "put", counted)
+
+
+def fit(path=None, rows=None, **options):
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, likelihood=options.pop("likelihood", None))
+    checkpoint = None if path is None else Checkpoint(path, every_seconds=0)
+    options = {"epochs": 6, "batch_size": 4, "progress": False} | options
+    return fit_svi(model, X[: len(Y)], Y[:rows], X[len(Y) :], checkpoint=checkpoint, **options)
+
+
+def state(posterior):
+    parameters = [*posterior.guide.parameters(), *posterior.model.parameters()]
+    return [p.detach().clone() for p in parameters], posterior.history.drop(columns=["seconds", "rows_per_second"])
+
+
+def equal(a, b):
+    (parameters_a, history_a), (parameters_b, history_b) = state(a), state(b)
+    pd.testing.assert_frame_equal(history_a, history_b, check_exact=True)
+    return all(torch.equal(left, right) for left, right in zip(parameters_a, parameters_b, strict=True))
+
+
+KINDS = {
+    "paper": {},
+    "collapsed": {"guide": "doubly_stochastic", "objective": "collapsed"},
+    "full covariance": {"guide": partial(DoublyStochasticGuide, covariance="full"), "objective": "collapsed"},
+    "map, fused": {
+        "guide": "doubly_stochastic",
+        "objective": "map",
+        "optimizer": partial(torch.optim.Adam, fused=True),
+        "clip": None,
+    },
+    "cosine": {"schedule": "cosine"},
+    "constant rate": {"schedule": "constant"},
+    "momentum": {"optimizer": partial(torch.optim.SGD, momentum=0.9), "lr": 1e-3},
+    "patience": {"patience": 2, "tolerance": 0.5},
+    "learned noise": {"likelihood": Gaussian(0.5, learn_noise=True)},
+}
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_stopped_fit_goes_on_to_the_same_result(name, writes, tmp_path):
+    options = copy.deepcopy(KINDS[name])
+    path = tmp_path / "fit.checkpoint"
+    expected = fit(**copy.deepcopy(options))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, writes)
+        with pytest.raises(Stopped):
+            fit(path, **copy.deepcopy(options))
+    resumed = fit(path, **options)
+    assert equal(resumed, expected)
+    assert resumed.history["seconds"].is_monotonic_increasing
+    assert os.listdir(tmp_path) == ["fit.checkpoint"]
+
+
+def test_a_checkpoint_changes_nothing_and_a_finished_fit_is_not_fitted_again(tmp_path, monkeypatch):
+    path = tmp_path / "fit.checkpoint"
+    expected = fit()
+    random = torch.get_rng_state()
+    assert equal(fit(path), expected)
+    monkeypatch.setattr(SVIState, "save", lambda *_: pytest.fail("an epoch was run"))
+    assert equal(fit(path), expected)
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_written_after_the_last_epoch_and_not_more_often_than_asked(tmp_path, monkeypatch):
+    written = []
+    save = SVIState.save
+    monkeypatch.setattr(SVIState, "save", lambda self, history: (written.append(len(history)), save(self, history)))
+    X, Y = tiny_data()
+    options = {"epochs": 4, "progress": False}
+    fit_svi(tiny_model(X, Y), X, Y_all(Y, X), checkpoint=Checkpoint(tmp_path / "a", every_seconds=1e6), **options)
+    assert written == [4]
+    written.clear()
+    fit_svi(tiny_model(X, Y), X, Y_all(Y, X), checkpoint=Checkpoint(tmp_path / "b", every_seconds=0), **options)
+    assert written == [1, 2, 3, 4]
+
+
+def Y_all(Y, X):
+    return torch.cat([Y, torch.full((len(X) - len(Y), Y.shape[1]), torch.nan)])
+
+
+OTHER = {
+    "epochs": ({"epochs": 7}, "with other epochs;"),
+    "rate": ({"lr": 0.3, "batch_size": 3}, "with other batch_size, lr;"),
+    "seed": ({"seed": 1}, "with other seed;"),
+    "guide": ({"guide": "doubly_stochastic"}, "with other model, parameters;"),
+    "likelihood": ({"likelihood": Gaussian(0.3)}, "with other model;"),
+    "optimizer": ({"optimizer": torch.optim.SGD}, "with other optimizer;"),
+    "data": ({"rows": 7}, "X and Y must have the same number of rows"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_checkpoint_of_another_fit_is_refused(name, tmp_path):
+    options, sentence = OTHER[name]
+    path = tmp_path / "fit.checkpoint"
+    fit(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=sentence):
+        fit(path, **options)
+    assert path.read_bytes() == before
+
+
+def test_other_data_and_another_start_are_refused(tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    X, Y = tiny_data(unlabelled=0)
+    options = {"epochs": 2, "progress": False}
+    fit_svi(tiny_model(X, Y), X, Y, checkpoint=Checkpoint(path), **options)
+    with pytest.raises(CheckpointError, match=r"of another fit, with other X;.*remove it, or name another file"):
+        fit_svi(tiny_model(X, Y), X + 1e-6, Y, checkpoint=Checkpoint(path), **options)
+    with pytest.raises(CheckpointError, match=r"with other Y;"):
+        fit_svi(tiny_model(X, Y), X, Y.flip(0), checkpoint=Checkpoint(path), **options)
+    model = tiny_model(X, Y, alpha=0.7)
+    with pytest.raises(CheckpointError, match=r"began with other .*alpha_unconstrained.*made as they were then"):
+        fit_svi(model, X, Y, checkpoint=Checkpoint(path), **options)
+
+
+BAD = {
+    "empty": (lambda content: b"", "cut short or no checkpoint"),
+    "text": (lambda content: b"not a checkpoint at all", "cut short or no checkpoint"),
+    "cut": (lambda content: content[:-9], "its tensors do not fit the file"),
+    "flipped": (lambda content: content[:-9] + b"x" + content[-8:], "its checksum does not match"),
+    "a model file": (
+        lambda content: content.replace(b"esmc-pyro checkpoint", b"esmc-pyro modelfiles"),
+        "no checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_damaged_checkpoint_gets_one_sentence(name, tmp_path):
+    change, sentence = BAD[name]
+    path = tmp_path / "fit.checkpoint"
+    fit(path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        fit(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_section_that_lacks_something_gets_one_sentence(tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    fit(path)
+    checkpoint = Checkpoint(path)
+    origin, (config, tensors) = checkpoint._sections["fit"]
+    checkpoint.put("fit", origin, config, {key: value for key, value in tensors.items() if key != "random"})
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        fit(path)
+
+
+def test_arguments(tmp_path):
+    with pytest.raises(ValueError, match="every_seconds must be a number of at least 0; got -1"):
+        Checkpoint(tmp_path / "a", every_seconds=-1)
+    with pytest.raises(CheckpointError, match="a checkpoint is a file; this is none"):
+        Checkpoint(tmp_path)
+    for arguments in ({"inference": "analytic"}, {"preset": "paper"}):
+        with pytest.raises(ValueError, match="checkpoint needs the default inference or inference='svi'; got"):
+            ESMCClassifier(**arguments).fit(*data(), checkpoint=tmp_path / "b")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
+    for name in (".a.0123abcd", ".a.0123abcdef", ".b.0123abcd", "a.0123abcd"):
+        (tmp_path / name).write_text("half")
+    Checkpoint(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == [".a.0123abcdef", ".b.0123abcd", "a.0123abcd"]
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_default_goes_on_from_any_stage(curved, tmp_path):
+    """The search, the fit and the phase that adds ``f_z``; nothing that was done is done again."""
+    X, Y = data()
+    with quick(curved):
+        expected = ESMCClassifier(epochs=3).fit(X, Y)
+    writes = 0
+    while True:
+        path = tmp_path / f"{writes}"
+        writes += 1
+        with pytest.MonkeyPatch.context() as patch, quick(curved):
+            stop_after(patch, writes)
+            try:
+                ESMCClassifier(epochs=3).fit(X, Y, checkpoint=Checkpoint(path, every_seconds=0))
+                break
+            except Stopped:
+                pass
+        # scores that count must go on counting where they were
+        tried = min(writes, 4)
+        with pytest.MonkeyPatch.context() as patch, quick(curved):
+            scores = iter(range(tried, 9)) if curved else iter(range(-tried, -9, -1))
+            patch.setattr(default, "held_out_score", lambda Y, z, scores=scores: float(next(scores)))
+            resumed = ESMCClassifier(epochs=3).fit(X, Y, checkpoint=path)
+        pd.testing.assert_frame_equal(resumed.search_, expected.search_)
+        np.testing.assert_array_equal(resumed.decision_function(X), expected.decision_function(X))
+        np.testing.assert_array_equal(resumed.predict_proba(X), expected.predict_proba(X))
+    assert writes > (9 if curved else 7)
+
+
+def test_a_named_inference_goes_on_too(tmp_path):
+    X, Y = data("frames")
+    make = partial(ESMCClassifier, inference="svi", guide="paper", epochs=2)
+    expected = make().fit(X, Y)
+    for writes in (1, 3):
+        path = tmp_path / f"{writes}"
+        with pytest.MonkeyPatch.context() as patch:
+            stop_after(patch, writes)
+            with pytest.raises(Stopped):
+                make().fit(X, Y, checkpoint=Checkpoint(path, every_seconds=0))
+        resumed = make().fit(X, Y, checkpoint=path)
+        pd.testing.assert_frame_equal(resumed.predict_proba(X), expected.predict_proba(X))
+
+
+def kills(kind, rounds, folder):
+    tests = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).with_name("killed_fit.py")
+    command = [sys.executable, str(script), kind, str(rounds), str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+@pytest.mark.parametrize(
+    ("kind", "rounds"),
+    [
+        ("functions", 4),
+        pytest.param("functions", 20, marks=pytest.mark.slow),
+        pytest.param("estimator", 20, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_at_random_moments(kind, rounds, tmp_path):
+    """``kill -9``, twice a round: the checkpoint always loads, the result is always the same."""
+    result = kills(kind, rounds, tmp_path)
+    assert result["equal"] == result["rounds"] == rounds
+    assert result["killed"] >= rounds
+    assert result["found"] >= rounds // 2
+    assert result["left"] == 0
