@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -24,7 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name, _function in {
+COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit,
     "predict": predict,
     "evaluate": evaluate,
@@ -33,7 +33,8 @@ for _name, _function in {
     "inspect": inspection.inspect,
     "report": page.report,
     "demo": page.demo,
-}.items():
+}
+for _name, _function in COMMANDS.items():
     add_command(app, _function, _name)
 
 
@@ -75,4 +76,4 @@ def root(
 def main() -> None:
     """Run `esmc`."""
     warnings.showwarning = lambda message, *_, **__: say(f"esmc: warning: {message}")
-    app(prog_name=None if sys.argv[0] else "esmc")
+    app(prog_name="esmc")

@@ -83,7 +83,7 @@ def measure(
     for name, value in values.items():
         found[name] = {"value": value, "standard_error": None, "low": None, "high": None}
         if name in spread.index:
-            found[name] |= {key: float(spread.loc[name, key]) for key in ("standard_error", "low", "high")}
+            found[name] |= {key: float(spread[key][name]) for key in ("standard_error", "low", "high")}
     return found
 
 

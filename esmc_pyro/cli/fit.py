@@ -171,4 +171,7 @@ def _show(
     if output.quiet and not output.json:
         return
     rows = [(key, value) for key, value in result.items() if key not in ("chosen", "interrupted")]
-    output.emit(result, table(("fit", ""), [*rows, *found.items()]))
+    tables = [table(("fit", ""), rows)]
+    if found:
+        tables.append(table(("chosen on held-out rows", ""), found.items()))
+    output.emit(result, *tables)

@@ -75,5 +75,7 @@ def write_arrays(file: Any, arrays: dict[str, Any]) -> None:
     """Arrays as NPZ without pickle: columns of text become NumPy's own."""
     import numpy as np
 
-    made = {name: np.asarray(v, dtype=np.str_) if v.dtype.kind not in "biuf" else v for name, v in arrays.items()}
+    made: dict[str, Any] = {}
+    for name, values in arrays.items():
+        made[name] = values if values.dtype.kind in "biuf" else np.asarray(values, dtype=np.str_)
     np.savez_compressed(file, **made)
