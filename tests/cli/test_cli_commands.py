@@ -234,3 +234,14 @@ def test_label_names_do_not_steer_the_terminal(esmc, data, tmp_path):
     shown = esmc("inspect", tmp_path / "t.csv").stdout
     assert "[red]x[/]" in shown
     assert "\x1b" not in shown
+
+
+def test_sparse_files_may_be_narrower_than_the_model(esmc_json, data, tmp_path):
+    out = tmp_path / "m.esmc"
+    esmc_json("fit", data / "rows.svm", *QUICK, "--out", out)
+    lines = (data / "rows.svm").read_text().splitlines()
+    narrow, zero = tmp_path / "narrow.svm", tmp_path / "zero.svm"
+    narrow.write_text("".join(line.rsplit(" 6:")[0] + "\n" for line in lines))
+    zero.write_text("".join(line.rsplit(" 6:")[0] + " 6:0\n" for line in lines))
+    a, b = (esmc_json("predict", out, path, "--kind", "scores")["values"] for path in (narrow, zero))
+    np.testing.assert_array_equal(a, b)
