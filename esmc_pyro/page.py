@@ -41,8 +41,7 @@ def both_themes(figure: Callable[..., Figure], *args: Any, reader_fonts: bool = 
     ``reader_fonts`` leaves text to the reader's fonts instead of drawing its outlines: for names in any script.
     """
     themes = {"light": figures.LIGHT, "dark": figures.DARK}
-    options = {"svg.fonttype": "none"} if reader_fonts else {}
-    with mpl.rc_context(options), warnings.catch_warnings():
+    with mpl.rc_context({"svg.fonttype": "none" if reader_fonts else "path"}), warnings.catch_warnings():
         if reader_fonts:
             # only the room that a letter takes is guessed by Matplotlib's own font
             warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")

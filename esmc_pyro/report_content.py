@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import sparse
 
 from esmc_pyro import report_figures as drawn
 from esmc_pyro import report_numbers as numbers
@@ -23,7 +22,8 @@ from esmc_pyro.page import both_themes
 
 Array = npt.NDArray[Any]
 
-SAMPLED = 2000  # rows of which many posterior draws are taken, or which are drawn as points
+SAMPLED = 2000  # rows of which many posterior draws are taken
+POINTS = 1000  # rows that are drawn
 COMPLETIONS, QUESTIONS = 15, 10  # lines of the tables for annotators
 MAPPED = 25  # labels of the correlation maps
 COLOURED = 4  # labels that colour the latent space
@@ -41,7 +41,12 @@ def has_known(Y: Any) -> bool:
 
 
 def _dense(Y: Any) -> Array:
-    return np.asarray(Y.toarray() if sparse.issparse(Y) else Y, dtype=np.float32)
+    return (Y if isinstance(Y, np.ndarray) else Y.toarray()).astype(np.float32, copy=False)
+
+
+def _some(rows: Array, count: int) -> Array:
+    """``count`` of the rows at random, in order; all of them if there are no more."""
+    return rows if len(rows) <= count else np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
 
 
 def _clean(name: str) -> str:
@@ -95,12 +100,6 @@ class View:
     def probabilities(self) -> Array:
         """``P(y = 1)``, n x K."""
         return np.asarray(self.classifier.predict_proba(self.X), dtype=float)
-
-    def sample(self, rows: Array) -> Array:
-        """``SAMPLED`` of the rows at random, in order; all of them if there are no more."""
-        if len(rows) <= SAMPLED:
-            return rows
-        return np.sort(np.random.default_rng(0).choice(rows, SAMPLED, replace=False))
 
 
 # --- the parts of the page --------------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ def _latent(view: View) -> dict[str, Any] | None:
     layers = view.classifier.model_.layers
     if len(layers) < 2:
         return None
-    rows = view.sample(np.arange(len(view.Y)))
+    rows = _some(np.arange(len(view.Y)), POINTS)
     c = view.classifier.posterior_.predict_layers(view.classifier.feature_map_(view.X[rows]))[-2].numpy()
     frequent = numbers.most_frequent(view.Y_train, len(view.names))
     # a label that most rows carry colours nothing
@@ -287,13 +286,23 @@ def _correlations(view: View) -> dict[str, Any] | None:
 def _completions(view: View) -> dict[str, Any]:
     """Zeros of training rows that are probably missing labels."""
     labelled = np.flatnonzero((view.Y_train == 0).any(axis=1))
-    rows = view.sample(labelled)
+    rows = _some(labelled, SAMPLED)
     found: list[dict[str, Any]] = []
     if len(rows):
         Y = view.Y_train[rows]
-        for record in view.classifier.complete(view.dataset.X_train[rows], Y, n=COMPLETIONS).to_dict("records"):
-            carried = [view.names[k] for k in np.flatnonzero(Y[record["row"]] == 1)]
-            found.append(record | {"row": int(rows[record["row"]]), "given": carried[:8], "more": len(carried[8:])})
+        table = view.classifier.complete(view.dataset.X_train[rows], Y, n=COMPLETIONS)
+        for row, label, probability, spread in table[["row", "label", "probability", "spread"]].itertuples(index=False):
+            carried = [view.names[k] for k in np.flatnonzero(Y[row] == 1)]
+            found.append(
+                {
+                    "row": int(rows[row]),
+                    "label": label,
+                    "probability": probability,
+                    "spread": spread,
+                    "given": carried[:8],
+                    "more": len(carried[8:]),
+                }
+            )
     return {"rows": found, "looked_at": len(rows), "all": len(labelled)}
 
 
@@ -302,7 +311,7 @@ def _questions(view: View) -> dict[str, Any]:
     unknown = np.flatnonzero(np.isnan(view.Y_train).any(axis=1))
     X, part = (view.dataset.X_train, "training") if len(unknown) else (view.X, "test" if view.unseen else "training")
     pool = unknown if len(unknown) else np.arange(len(view.Y))
-    rows = view.sample(pool)
+    rows = _some(pool, SAMPLED)
     asked = view.classifier.suggest_annotations(X[rows], QUESTIONS).to_dict("records")
     return {
         "rows": [record | {"row": int(rows[record["row"]])} for record in asked],

@@ -77,9 +77,10 @@ def reliability(bins: pd.DataFrame, *, theme: Theme = LIGHT) -> Figure:
 def head_and_tail(labels: pd.DataFrame, value: str, what: str, *, theme: Theme = LIGHT) -> Figure:
     """A dot a label: ``value`` against how often it is ``seen`` in training rows, and the running median."""
     figure, axes = plain_axes(theme)
+    figure.set_dpi(FINE)
     shown = labels[labels[value].notna()].sort_values("seen", kind="stable")
     seen, values = shown["seen"].to_numpy(dtype=float), shown[value].to_numpy(dtype=float)
-    axes.scatter(seen, values, s=26, color=theme.accent, alpha=0.65, linewidths=0)
+    axes.scatter(seen, values, s=26, color=theme.accent, alpha=0.65, linewidths=0, rasterized=len(shown) > 100)
     if len(shown) >= 12:
         groups = np.array_split(np.arange(len(shown)), min(8, len(shown) // 4))
         axes.plot(
@@ -120,7 +121,7 @@ def latent_space(
     for panel, name, has in zip(panels, names, carried.T, strict=False):
         _frame(panel, theme)
         yes = has == 1
-        panel.scatter(*points[~yes].T, s=size, color=theme.muted, alpha=0.3, linewidths=0, rasterized=True)
+        panel.scatter(*points[~yes].T, s=size, color=theme.muted, alpha=0.4, linewidths=0, rasterized=True)
         panel.scatter(*points[yes].T, s=size * 1.3, color=theme.accent, alpha=0.85, linewidths=0, rasterized=True)
         panel.set_title(short(name, 26), color=theme.ink, fontsize=10, loc="left", parse_math=False)
     for panel in panels[count:]:
@@ -160,7 +161,7 @@ def correlation_map(values: Floats, names: Sequence[str], *, theme: Theme = LIGH
     for spine in axes.spines.values():
         spine.set_visible(False)
     bar = figure.colorbar(mesh, ax=axes, location="bottom", aspect=30, shrink=0.8, pad=0.02, ticks=[-1, 0, 1])
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.tick_params(colors=theme.muted, labelsize=9, length=0)
     bar.ax.xaxis.set_major_formatter(FuncFormatter(_number))
     return figure

@@ -58,9 +58,10 @@ def metric_rows(Y: Array, scores: Array, probabilities: Array, Y_train: Array) -
         if np.isnan(value):
             continue
         interval = ""
-        if metric.key in intervals.index and np.isfinite(intervals.loc[metric.key, ["low", "high"]]).all():
-            low, high = intervals.loc[metric.key, ["low", "high"]]
-            interval = f"{metric.write(low)} – {metric.write(high)}"
+        if metric.key in intervals.index:
+            low, high = (float(end) for end in intervals.loc[metric.key, ["low", "high"]].to_numpy())
+            if np.isfinite([low, high]).all():
+                interval = f"{metric.write(low)} – {metric.write(high)}"
         other = plain[metric.key]
         rows.append(MetricRow(metric, metric.write(value), interval, "" if np.isnan(other) else metric.write(other)))
     return rows

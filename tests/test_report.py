@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from esmc_pyro import Dataset, ESMCClassifier, figures, report, report_content, report_numbers
+from esmc_pyro import Dataset, ESMCClassifier, default, figures, report, report_content, report_numbers
 from esmc_pyro.metrics import expected_calibration_error, paper_auc
 from esmc_pyro.page import both_themes
 from esmc_pyro.report import write_report
@@ -89,9 +89,11 @@ def dataset():
 
 @pytest.fixture(scope="module")
 def classifier(dataset):
-    """The default, with its search."""
+    """The default, with a short search."""
     Y = pd.DataFrame(dataset.Y_train, columns=list(dataset.label_names))
-    return ESMCClassifier(epochs=2, pseudo=20).fit(dataset.X_train, Y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "CANDIDATES", default.CANDIDATES[-2:])
+        return ESMCClassifier(epochs=2, pseudo=20).fit(dataset.X_train, Y)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +217,7 @@ def test_a_thousand_labels_stay_a_light_page(page_of, tmp_path):
 
 def test_sparse_features_unknown_labels_and_more_rows_than_are_looked_at(page_of, monkeypatch):
     monkeypatch.setattr(report_content, "SAMPLED", 8)
+    monkeypatch.setattr(report_content, "POINTS", 9)
     dataset = make_dataset()
     Y = dataset.Y_train.copy()
     Y[:10] = np.nan
@@ -223,7 +226,7 @@ def test_sparse_features_unknown_labels_and_more_rows_than_are_looked_at(page_of
     page = page_of(ESMCClassifier(**QUICK), replace(dataset, Y_train=Y, **sparse_X))
     assert "Training rows with unknown labels, by how much their labels would teach the model." in page.text
     assert "Among 8 of 11 such rows, picked at random." in page.text
-    assert "Where 8 test rows lie" in page.text
+    assert "Where 9 test rows lie" in page.text
     rows = [int(row) for row in re.findall(r"(\d+) [\d.e-]+ y\d, y\d, y\d", page.text)]
     assert len(rows) == 8
     assert set(rows) <= {*range(10), 12}
