@@ -95,7 +95,9 @@ def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseu
     scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
-    first = Layer("c", make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale), X[rows], L)
+    first = Layer(
+        "c", make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale), X[rows], L, fitc=True
+    )
     # one pseudo-instance of next to no variance stands for f_z = 0
     last = _last_layer(X.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
     return ESMC([first, last], copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's

@@ -16,7 +16,7 @@ from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
-from esmc_pyro.models import ESMC, Layer, observed
+from esmc_pyro.models import ESMC, Layer, Likelihood, observed
 from esmc_pyro.validation import check_number
 
 
@@ -166,23 +166,32 @@ class MAPLoss(nn.Module):
         return loss
 
 
+def curvature(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
+    """``-d^2 ln p(y | z) / dz^2``, elementwise, not below 0 (where the density is not log-concave): n x K."""
+    with torch.enable_grad():
+        z = z.detach().requires_grad_()
+        slope = torch.autograd.grad(likelihood.log_prob(y, z).sum(), z, create_graph=True)[0]
+        second = torch.autograd.grad(slope.sum(), z)[0]
+    return (-second).clamp(min=0.0)
+
+
 @torch.no_grad()
 def laplace_spread(model: ESMC, guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, block: int = 4096) -> None:
     """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
 
-    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the curvature of ``-ln p(y_n | z_n)`` in output ``o``:
-    ``lambda^2 p (1 - p)`` for a label, and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear mean ``W``.
+    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the curvature of ``-ln p(y_n | z_n)`` in output ``o``
+    (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
+    mean ``W``.
     """
     if guide.covariance != "common":
         raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
     layers = list(model.layers)
     totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
     for rows in torch.arange(len(Y)).split(block):
-        known = observed(Y, rows)[1]
+        y, known = observed(Y, rows)
         a = layers[0].features(X[rows])
         z, inputs = plug_in_z(model, guide, X[rows], a)
-        p = model.likelihood.suitability(z)
-        h = known * model.likelihood.lambda_**2 * p * (1 - p)
+        h = known * curvature(model.likelihood, y, z)
         if inputs is not None:
             totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)
             weight = getattr(layers[-1].mean, "weight", None)

@@ -22,21 +22,21 @@ Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
 def test_suitability_is_the_mean_over_the_posterior(fitted: ESMCClassifier, make_data: Make) -> None:
     X = make_data()[0][:5]
-    draws = fitted.sample_posterior(X, 3000, ["suitability"])["suitability"]
+    draws = fitted.sample_posterior(X, 600, ["suitability"])["suitability"]
     error = draws.std(0) / len(draws) ** 0.5
-    ours = fitted.suitability(X, draws=3000)
+    ours = fitted.suitability(X, draws=600)
     assert (np.abs(ours - draws.mean(0)) < 4 * 2**0.5 * error + 1e-4).all()
 
 
 def test_complete_gives_probability_and_spread(fitted: ESMCClassifier, make_data: Make) -> None:
     X, Y = make_data()
     X, Y = X[:6], Y[:6]
-    table = fitted.complete(X, Y, draws=3000)
-    draws = fitted.sample_posterior(X, 3000, ["suitability"])["suitability"]
+    table = fitted.complete(X, Y, draws=600)
+    draws = fitted.sample_posterior(X, 600, ["suitability"])["suitability"]
     places = table["row"].to_numpy(), table["label"].str[1:].astype(int).to_numpy()
     mean, spread = draws.mean(0)[places], draws.std(0)[places]
-    assert np.abs(table["probability"] - mean).max() < (6 * spread / 3000**0.5).max() + 1e-3
-    assert np.abs(table["spread"] / spread - 1).max() < 0.15
+    assert np.abs(table["probability"] - mean).max() < (6 * spread / 600**0.5).max() + 1e-3
+    assert np.abs(table["spread"] / spread - 1).max() < 0.25
 
 
 def test_complete_lists_zeros_only_ranked(fitted: ESMCClassifier, make_data: Make) -> None:
@@ -87,8 +87,8 @@ def test_information_gain_against_quadrature(v_loc: float, scale: float) -> None
         return entr(q) + entr(1 - np.asarray(q))
 
     exact = entropy(weights @ p) - weights @ entropy(p)
-    table = annotate.worth_labelling(posterior, x, ["y0"], 1, 20_000, seed=0)
-    assert table["gain"][0] == pytest.approx(float(exact), rel=0.05, abs=2e-3)
+    table = annotate.worth_labelling(posterior, x, ["y0"], 1, 1500, seed=0)
+    assert table["gain"][0] == pytest.approx(float(exact), rel=0.12, abs=4e-3)
     assert table["ask"].tolist() == ["y0"]
 
 

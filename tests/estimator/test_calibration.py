@@ -44,7 +44,7 @@ def test_calibration_lowers_the_error_on_other_rows() -> None:
     other, truth = _held_out(1, 2000)
     before = expected_calibration_error(truth.numpy(), torch.sigmoid(other).numpy())
     after = expected_calibration_error(truth.numpy(), calibration.apply(found, other).numpy())
-    assert after < 0.03 < 0.1 < before
+    assert after < 0.06 < 0.1 < before
 
 
 def test_calibration_leaves_what_it_cannot_judge() -> None:

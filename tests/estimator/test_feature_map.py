@@ -1,0 +1,98 @@
+"""Feature maps: which kind is chosen, what each computes, and what happens to sparse features that are too wide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from esmc_pyro import feature_map
+from esmc_pyro.feature_map import KINDS, FeatureMap, candidate_kinds, choose_kind
+
+RNG = np.random.default_rng(0)
+NORMAL = RNG.normal(size=(30, 6)).astype(np.float32)
+POSITIVE = np.abs(NORMAL)
+CHOSEN: dict[str, tuple[np.ndarray, str]] = {
+    "negative numbers": (NORMAL, "standard"),
+    "positive numbers": (POSITIVE, "standard"),
+    "zero or one": ((NORMAL > 0).astype(float), "unit"),
+    "nothing but zeros": (np.zeros((4, 3)), "unit"),
+    "counts": (RNG.poisson(2, size=(30, 6)), "hellinger"),
+    "histograms": (POSITIVE / POSITIVE.sum(1, keepdims=True), "hellinger"),
+    "mostly zero": (np.where(RNG.random((30, 40)) < 0.1, 0.3 + RNG.random((30, 40)), 0), "unit"),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, sparse.csr_matrix])
+def test_the_values_choose_the_kind(name: str, container: Any) -> None:
+    X, kind = CHOSEN[name]
+    if name == "nothing but zeros" and container is not np.asarray:
+        kind = "standard"  # no entry is kept, so there is nothing to look at
+    assert choose_kind(container(X)) == kind
+
+
+def test_candidates() -> None:
+    assert candidate_kinds(NORMAL) == ("standard", "identity")
+    assert candidate_kinds(CHOSEN["counts"][0]) == ("hellinger",)
+    assert candidate_kinds(NORMAL, "unit") == ("unit",)
+    with pytest.raises(ValueError, match=r"features must be one of .*; got 'log'"):
+        candidate_kinds(NORMAL, "log")
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_formulas(container: Any) -> None:
+    X, new = POSITIVE, POSITIVE[::-1][:5] + 1
+    expected = {
+        "identity": new,
+        "standard": (new - X.mean(0)) / X.std(0),
+        "hellinger": np.sqrt(new / new.sum(1, keepdims=True)),
+        "unit": new / np.linalg.norm(new, axis=1, keepdims=True),
+    }
+    assert set(expected) == set(KINDS)
+    for kind, values in expected.items():
+        mapped = FeatureMap.from_data(container(X), kind)(container(new))
+        assert np.allclose(mapped.numpy(), values, atol=1e-5), kind
+
+
+def test_rows_of_zeros_and_constant_columns_stay_finite() -> None:
+    X = np.c_[POSITIVE, np.full(30, 5.0), np.full(30, 1e7)].astype(np.float32)
+    X[3] = 0
+    for kind in KINDS:
+        assert np.isfinite(FeatureMap.from_data(X, kind)(X).numpy()).all()
+    constant = np.full((10, 1), 3.3, dtype=np.float32)
+    assert np.allclose(FeatureMap.from_data(constant, "standard")(constant).numpy(), 0)
+
+
+def test_columns_of_very_different_size_are_all_scaled() -> None:
+    X = NORMAL * np.array([1e-5, 1e6, 1, 1, 1, 1], dtype=np.float32) + np.array([0, 1e6, 0, 0, 0, 0], dtype=np.float32)
+    assert np.allclose(FeatureMap.from_data(X, "standard")(X).numpy().std(0), 1, atol=1e-3)
+
+
+def test_the_callers_array_is_not_shared() -> None:
+    X = NORMAL.copy()
+    mapped = FeatureMap.from_data(X, "identity")(X)
+    mapped += 1
+    assert np.array_equal(X, NORMAL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wide_sparse_features_are_projected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # eight columns of rank four: a projection on four directions keeps every inner product of the mapped rows
+    rng = np.random.default_rng(1)
+    pattern = np.kron(np.eye(4), np.ones((1, 2)))
+    X = (rng.integers(1, 5, size=(40, 1)) * pattern[rng.integers(0, 4, size=40)]).astype(np.float32)
+    whole = FeatureMap.from_data(sparse.csr_array(X), kind)(sparse.csr_array(X)).numpy()
+    monkeypatch.setattr(feature_map, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(feature_map, "PROJECTED", 4)
+    made = FeatureMap.from_data(sparse.csr_array(X), kind)
+    assert made.projection is not None
+    mapped = made(sparse.csr_array(X)).numpy()
+    assert mapped.shape == (40, 4)
+    if kind == "standard":  # means and deviations are those of the projected columns
+        assert np.allclose(mapped.mean(0), 0, atol=1e-5)
+        assert np.allclose(mapped.std(0), 1, atol=1e-4)
+    else:
+        assert np.allclose(mapped @ mapped.T, whole @ whole.T, rtol=1e-3, atol=1e-3)
