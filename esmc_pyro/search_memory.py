@@ -74,5 +74,6 @@ def _text(value: Any) -> str:
 
 
 def _fingerprint(X: Any) -> str:
-    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    is_sparse: bool = sparse.issparse(X)
+    parts = (X.data, X.indices, X.indptr) if is_sparse else (X,)
     return fingerprint(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))
