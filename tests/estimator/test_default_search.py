@@ -1,0 +1,134 @@
+"""The default: its rules, its model, and a search that never looks at held-out labels while fitting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from esmc_pyro import default
+from esmc_pyro.default import Settings
+from esmc_pyro.models import Bernoulli, rules
+
+Make = Callable[..., tuple[np.ndarray, np.ndarray]]
+GROUPS = (({"kernel": "matern32", "lengthscale": 2.0},), ({"amplitude": 1.0},), ({"curvature": 1.0},))
+
+
+@pytest.fixture(autouse=True)
+def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default, "CANDIDATES", GROUPS)
+    monkeypatch.setattr(default, "EPOCHS", 2)
+    monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
+
+
+def search(X: np.ndarray, Y: np.ndarray, **options: Any) -> default.Search:
+    fixed, kinds = options.pop("fixed", {}), options.pop("kinds", ("standard",))
+    return default.search(X, torch.as_tensor(Y), Bernoulli(), fixed, kinds, **options)
+
+
+def test_held_out_labels_do_not_reach_the_fits(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default, "CANDIDATES", ())  # or the poisoned labels would choose other settings
+    X, Y = make_data()
+    held, rest = default.hold_out(len(Y), 0)
+    poisoned = Y.copy()
+    poisoned[held] = 1 - poisoned[held]
+    clean, other = search(X, Y), search(X, poisoned)
+    assert torch.equal(clean.z, other.z)
+    assert torch.equal(clean.Y, torch.as_tensor(Y[held]))
+    assert clean.tried["score"][0] != other.tried["score"][0]
+    assert len(np.intersect1d(held, rest)) == 0
+
+
+def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    _, rest = default.hold_out(len(Y), 0)
+    seen: list[torch.Tensor] = []
+    inner = default.fit_settings
+
+    def watch(x: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        seen.append(y)
+        return inner(x, y, *args, **kwargs)
+
+    monkeypatch.setattr(default, "fit_settings", watch)
+    search(X, Y)
+    assert len(seen) == 4
+    assert all(torch.equal(y, torch.as_tensor(Y[rest])) for y in seen)
+
+
+def test_the_search_keeps_the_best_and_repeats_itself(make_data: Make) -> None:
+    X, Y = make_data()
+    found, again = search(X, Y, kinds=("standard", "identity")), search(X, Y, kinds=("standard", "identity"))
+    assert found.tried.equals(again.tried)
+    assert torch.equal(found.z, again.z)
+    best = found.tried.sort_values("score", ascending=False, kind="stable").iloc[0]
+    assert found.settings == Settings(**best.drop("score").to_dict())
+    assert default.held_out_score(found.Y, found.z) == pytest.approx(best["score"])
+
+
+def test_fixed_settings_are_not_searched(make_data: Make) -> None:
+    X, Y = make_data()
+    found = search(X, Y, fixed={"kernel": "rbf", "amplitude": 3.0})
+    assert set(found.tried["kernel"]) == {"rbf"}
+    assert set(found.tried["amplitude"]) == {3.0}
+    assert set(found.tried["lengthscale"]) == {Settings().lengthscale, 2.0}  # the scale of a named kernel is searched
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9])
+def test_few_rows_are_not_searched(make_data: Make, rows: int) -> None:
+    found = search(*make_data(rows))
+    assert found.settings == Settings(features="standard")
+    assert len(found.tried) == 0
+    assert found.z.shape == found.Y.shape == (0, 3)
+
+
+def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = default.fit_means
+
+    def stopped(*args: Any, **kwargs: Any) -> Any:
+        posterior = inner(*args, **kwargs)
+        posterior.interrupted = True
+        return posterior
+
+    monkeypatch.setattr(default, "fit_means", stopped)
+    assert len(search(*make_data()).tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(1, 1), (500, 500), (10_000, 10_000), (20_000, 10_000), (100_000, 2**28 // 100_000)]
+)
+def test_pseudo_count(rows: int, expected: int) -> None:
+    assert default.pseudo_count(rows) == expected
+
+
+def test_hold_out_takes_a_fifth_of_few_rows() -> None:
+    held, rest = default.hold_out(100, 3)
+    assert (len(held), len(rest)) == (20, 80)
+    assert sorted([*held, *rest]) == list(range(100))
+    held, rest = default.hold_out(10**5, 3)
+    assert len(held) == default.SEARCH_ROWS // 5
+    assert len(held) + len(rest) == default.SEARCH_ROWS
+    assert [len(part) for part in default.hold_out(9, 0)] == [0, 9]
+
+
+def test_the_model_is_what_the_settings_say(make_data: Make) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data())
+    model = default.build(X, Y, Settings(amplitude=2.0, coupling=0.5, kernel="rbf", lengthscale=1.5), Bernoulli(), 7, 0)
+    first, last = model.layers
+    assert (first.pseudo_count, first.outputs, last.outputs) == (7, 3, 3)
+    scale = 1.5 * rules.lengthscale_from_distances(X, "authors")
+    assert first.kernel.lengthscale.item() == pytest.approx(scale, rel=1e-5)
+    assert torch.allclose(last.mean.weight, 2.0 * rules.label_coupling(Y, 0.5, 3), atol=1e-6)
+    assert torch.allclose(last.mean.offset, torch.logit(rules.label_frequencies(Y)), atol=1e-3)
+    assert [name for name, p in model.named_parameters() if p.requires_grad] == ["layers.1.mean.offset"]
+    # without curvature the second layer is its mean
+    c = torch.randn(5, 3)
+    assert torch.allclose(last.predict(c, torch.zeros(3, 1)), last.mean(c))
+
+
+def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data())
+    given = Bernoulli()
+    assert default.build(X, Y, Settings(), given, 5, 0).likelihood is not given

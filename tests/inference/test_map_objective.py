@@ -1,0 +1,191 @@
+"""The objective ``map``, Laplace's spread, frozen features, and the rules behind the default's label coupling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny import shake, tiny_data, tiny_model
+
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.models import EEOE, MPU, Bernoulli, Experts, Gaussian, Likelihood, rules
+from esmc_pyro.objectives import MAP, CollapsedELBO, FrozenFeatures, curvature, laplace_spread
+
+pytestmark = pytest.mark.usefixtures("double")
+
+
+def _pair(depth: int = 2, likelihood: Likelihood | None = None, **options: Any) -> tuple[Any, Any, Any, Any]:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, depth, likelihood)
+    guide = DoublyStochasticGuide(model, X, Y, **options)
+    return X, Y, model, shake(guide, 0.3)
+
+
+def _log_joint(model: Any, guide: Any, X: Any, Y: Any) -> float:
+    """``ln p(Y | z) + ln p(v)`` written out, entry by entry, up to the constant of ``N(0, I)``."""
+    z = model.plug_in(X, guide.u_means())[-1]
+    total = 0.0
+    for n in range(len(Y)):
+        for k in range(Y.shape[1]):
+            if not torch.isnan(Y[n, k]):
+                total += model.likelihood.log_prob(Y[n, k], z[n, k]).item()
+    for layer, u in zip(model.layers, guide.u_means(), strict=True):
+        cov = layer.factor() @ layer.factor().mT
+        total -= 0.5 * sum((row @ torch.linalg.solve(cov, row)).item() for row in u)
+    return total
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("likelihood", [Bernoulli(1.3), EEOE(3), Gaussian(0.4)])
+def test_map_is_minus_the_log_joint(depth: int, likelihood: Likelihood) -> None:
+    X, Y, model, guide = _pair(depth, likelihood)
+    assert MAP()(model, guide)(X, Y).item() == pytest.approx(-_log_joint(model, guide, X, Y), rel=1e-9)
+
+
+def test_map_of_minibatches_is_unbiased() -> None:
+    X, Y, model, guide = _pair()
+    loss = MAP()(model, guide)
+    parts = [loss(X, Y, rows) for rows in torch.randperm(len(X)).split(1)]
+    assert torch.stack(parts).mean().item() == pytest.approx(loss(X, Y).item(), rel=1e-9)
+
+
+def test_map_has_finite_gradients_with_unknown_labels() -> None:
+    X, Y, model, guide = _pair()
+    Y[0] = torch.nan
+    MAP()(model, guide)(X, Y).backward()
+    assert all(torch.isfinite(p.grad).all() for p in guide.parameters() if p.grad is not None)
+
+
+def test_map_with_an_earlier_posterior_as_prior() -> None:
+    X, Y, model, guide = _pair(covariance="common")
+    prior = [(torch.randn_like(guide.v_loc(l)), torch.rand(1, l.pseudo_count) + 0.5) for l in model.layers]
+    gap = sum(
+        0.5 * (((guide.v_loc(l) - m) / s).square().sum() - guide.v_loc(l).square().sum())
+        for l, (m, s) in zip(model.layers, prior, strict=True)
+    )
+    assert (MAP(prior)(model, guide)(X, Y) - MAP()(model, guide)(X, Y)).item() == pytest.approx(gap.item(), rel=1e-9)
+
+
+def test_map_refuses_other_guides() -> None:
+    from esmc_pyro.guides import PaperGuide
+
+    X, Y, model, _ = _pair()
+    with pytest.raises(ValueError, match="the objective 'map' needs the guide 'doubly_stochastic'; got PaperGuide"):
+        MAP()(model, PaperGuide(model, X, Y))
+
+
+def test_frozen_features_are_the_features() -> None:
+    X, _, model, _ = _pair()
+    layer, rows = model.layers[0], torch.tensor([4, 0, 9])
+    kept = FrozenFeatures(layer)
+    assert torch.allclose(kept(X, rows), layer.features(X[rows]))
+    assert kept.kept is not None
+    other = X + 1  # other data, other features
+    assert torch.allclose(kept(other, rows), layer.features(other[rows]))
+
+
+@pytest.mark.parametrize("name", ["kernel", "pseudo_instances", "alpha"])
+def test_features_are_not_frozen_while_they_are_learned(name: str) -> None:
+    X, _, model, _ = _pair()
+    layer = model.layers[0].learn(name)
+    kept = FrozenFeatures(layer)
+    assert kept(X, torch.tensor([1, 2])).requires_grad
+    assert kept.kept is None
+
+
+def test_features_beyond_the_budget_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, model, _ = _pair()
+    monkeypatch.setattr(FrozenFeatures, "BUDGET", 10)
+    kept = FrozenFeatures(model.layers[0])
+    assert torch.allclose(kept(X, torch.tensor([3])), model.layers[0].features(X[[3]]))
+    assert kept.kept is None
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(1.7), EEOE(4, 0.8), MPU(0.3), Gaussian(0.4), Experts(3)])
+def test_curvature_against_finite_differences(likelihood: Likelihood) -> None:
+    z, y = torch.linspace(-2, 2, 9), (torch.arange(9) % 2).double()
+    step = 1e-4
+    second = (
+        likelihood.log_prob(y, z + step) - 2 * likelihood.log_prob(y, z) + likelihood.log_prob(y, z - step)
+    ) / step**2
+    assert torch.allclose(curvature(likelihood, y, z), (-second).clamp(min=0), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(0.05), Gaussian(0.8)])
+def test_laplace_spread_is_where_the_bound_is_stationary(likelihood: Likelihood) -> None:
+    # with a small slope the Bernoulli is its second-order expansion; the Gaussian always is
+    X, Y, model, guide = _pair(1, likelihood, covariance="common")
+    laplace_spread(model, guide, X, Y)
+    best = guide.z_v_scale.detach().clone()
+    loss = CollapsedELBO()(model, guide)
+    assert (best < 1).all()
+    for m in range(best.shape[1]):
+        values = []
+        for factor in (0.99, 1.0, 1.01):
+            moved = best.clone()
+            moved[0, m] *= factor
+            guide.z_v_scale = moved
+            values.append(loss(X, Y).item())
+        slope, bend = (values[2] - values[0]) / 2, values[2] - 2 * values[1] + values[0]
+        assert bend > 0
+        assert abs(slope / bend) < 0.05  # the minimum is within a twentieth of a step of one per cent
+
+
+def test_laplace_spread_behind_a_linear_mean() -> None:
+    from esmc_pyro.models import ESMC, Layer, make_kernel
+    from esmc_pyro.models.means import Linear
+
+    X, Y = tiny_data(unlabelled=0)
+    W = torch.randn(2, 4)
+    first = Layer("c", make_kernel("rbf", 3), X[:5], 2)
+    last = Layer("z", make_kernel("rbf", 2, variance=1e-8), torch.zeros(1, 2), 4, plate="labels", mean=Linear(W))
+    model = ESMC([first, last], Bernoulli())
+    guide = shake(DoublyStochasticGuide(model, X, Y, covariance="common", start="zero"), 0.3)
+    laplace_spread(model, guide, X, Y, block=3)
+    z, a = model.plug_in(X, guide.u_means())[-1].detach(), first.features(X).detach()
+    p = torch.sigmoid(z)
+    total = torch.zeros(5)
+    for n in range(len(Y)):
+        for k in range(4):
+            if not torch.isnan(Y[n, k]):
+                total += (W[:, k] ** 2).mean() * p[n, k] * (1 - p[n, k]) * a[n] ** 2
+    assert torch.allclose(guide.c_v_scale[0], (1 + total).rsqrt())
+
+
+def test_laplace_spread_needs_a_common_covariance() -> None:
+    X, Y, model, guide = _pair(covariance="diagonal")
+    with pytest.raises(ValueError, match="covariance must be 'common' for a Laplace spread; got 'diagonal'"):
+        laplace_spread(model, guide, X, Y)
+
+
+def _labels() -> torch.Tensor:
+    Y = (torch.rand(50, 6) < 0.4).double()
+    Y[:, 1] = Y[:, 0]
+    Y[3, 2], Y[7, 0] = torch.nan, torch.nan
+    Y[:, 5] = 0
+    return Y
+
+
+def test_standardised_labels() -> None:
+    Y = _labels()
+    standard = rules.standardised_labels(Y)
+    assert torch.allclose(standard.mean(0), torch.zeros(6), atol=1e-12)
+    assert torch.allclose(standard[:, :5].square().mean(0), torch.ones(5))
+    assert (standard[:, 5] == 0).all()  # never varies
+    assert standard[3, 2] == 0  # unknown is as frequent as the label
+    assert standard[7, 0] == 0
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.4, 1.0])
+def test_label_coupling_is_a_root_of_the_formula(strength: float) -> None:
+    Y = _labels()
+    standard = rules.standardised_labels(Y)
+    prior = (1 - strength) * torch.eye(6) + strength * standard.mT @ standard / len(Y)
+    W = rules.label_coupling(Y, strength, 6)
+    assert torch.allclose(W.mT @ W, prior, atol=1e-9)
+    narrow = rules.label_coupling(Y, strength, 2)
+    assert narrow.shape == (2, 6)
+    values = torch.linalg.eigvalsh(prior)
+    left_over = torch.linalg.matrix_norm(prior - narrow.mT @ narrow)
+    assert left_over.item() == pytest.approx(values[:-2].square().sum().sqrt().item(), rel=1e-9)  # Eckart and Young
