@@ -68,8 +68,8 @@ class Choice:
             make = PRESETS[self.preset] if isinstance(self.preset, str) else self.preset
             return make(*data, seed=self.random_state).fit(*data, **options)
         if isinstance(self.guide, Guide):
-            guide = copy.deepcopy(self.guide)
-            return fit_svi(guide.model, *data, guide=guide, objective=_objective(guide), **options)
+            given: Any = copy.deepcopy(self.guide)
+            return fit_svi(given.model, *data, guide=given, objective=_objective(given), **options)
         model = self._model(X, Y, likelihood)
         if callable(self.inference):
             return self.inference(model, *data, **options)
