@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -223,7 +224,9 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "sentence"), BAD_ARGUMENTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("options", "sentence"), BAD_ARGUMENTS, ids=lambda value: re.sub(r" at 0x\w+", "", str(value))[:40]
+)
 def test_bad_arguments(make_data: Make, monkeypatch: pytest.MonkeyPatch, options: Any, sentence: str) -> None:
     monkeypatch.setattr("esmc_pyro.feature_map.FeatureMap.from_data", _no_work)
     with pytest.raises(ValueError, match=sentence):
