@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
@@ -182,7 +183,7 @@ def hold_out(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def search(
     X: Any, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
-    checkpoint: Checkpoint | None = None,
+    progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
     """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
 
@@ -223,14 +224,13 @@ def search(
         return found[settings][0]
 
     score(best)
-    for group in (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES):
-        for change in group:
-            free = {name: value for name, value in change.items() if name not in fixed}
-            if not free or any(stopped):
-                continue
-            candidate = replace(best, **free)
-            if score(candidate) > score(best) and not any(stopped):  # a fit that was cut short proves nothing
-                best = candidate
+    groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
+    changes = [{name: value for name, value in change.items() if name not in fixed} for g in groups for change in g]
+    for change in tqdm([c for c in changes if c], disable=not progress, desc="search", unit="candidate"):
+        candidate = replace(best, **change)
+        # a fit that was cut short proves nothing, and ends the search
+        if not any(stopped) and score(candidate) > score(best) and not any(stopped):
+            best = candidate
     z = found[best][1]
     assert z is not None  # the memory keeps it of the best
     return Search(best, pd.DataFrame(tried), z, Y_held)

@@ -138,7 +138,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         if self._is_default():
             fixed = self._fixed()
             kinds = candidate_kinds(X, self.features)
-            found = default.search(X[:labelled], y, likelihood, fixed, kinds, seed=self.random_state, checkpoint=kept)
+            found = default.search(
+                X[:labelled], y, likelihood, fixed, kinds, seed=self.random_state, progress=self.verbose,
+                checkpoint=kept,
+            )  # fmt: skip
             feature_map = FeatureMap.from_data(X, found.settings.features, seed=self.random_state)
             x = feature_map(X)
             posterior = default.fit_settings(
