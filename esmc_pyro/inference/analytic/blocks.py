@@ -21,8 +21,8 @@ from esmc_pyro.inference.analytic.psi import (
     POINT,
     Radial,
     Slope,
+    exponent,
     psi1,
-    weighted_distances,
 )
 
 
@@ -42,12 +42,17 @@ class UncertainBlock:
             setattr(part, name, getattr(self, name)[keep])
         return part
 
+    def adopt(self, other: UncertainBlock) -> None:
+        """Move every row to where ``other`` is."""
+        for name in self.PER_ROW:
+            setattr(self, name, getattr(other, name))
+
     def take(self, other: UncertainBlock, rows: Tensor) -> None:
         """Move ``rows`` of this block to where ``other`` (a block of those rows) is."""
         for name in self.PER_ROW:
             getattr(self, name)[rows] = getattr(other, name)
 
-    def moved(self, rows: Tensor, step: Tensor, log_change: Tensor) -> UncertainBlock:
+    def moved(self, rows: Tensor | slice, step: Tensor, log_change: Tensor) -> UncertainBlock:
         """A block of these ``rows`` at ``mean + step``, with ``var exp(log_change)`` if each has its own."""
         raise TypeError(f"{type(self).__name__} must define moved(rows, step, log_change)")
 
@@ -82,16 +87,15 @@ class SharedBlock(UncertainBlock):
         self.radial, self.mean, self.var = radial, mean, var
         self.a = radial.l2 + 2 * var
         self.p1 = psi1(radial, mean, var)
-        self.G = weighted_distances(mean, radial.S, 1 / self.a).mul_(-0.5).exp_()
+        self.G = exponent(mean, radial.S, 1 / self.a, 0.0).exp_()
         self.C = self._pairs() if C is None else C
 
     def _pairs(self) -> Tensor:
         l2, S = self.radial.l2, self.radial.S
-        log_scale = 0.5 * (l2.log() - self.a.log()).sum()
-        distances = weighted_distances(S, S, 1 / l2 - 1 / self.a)
-        return self.radial.v**2 * (log_scale - distances / 4).exp()
+        log_scale = 0.5 * (l2.log() - self.a.log()).sum() + 2 * self.radial.v.log()
+        return exponent(S, S, (1 / l2 - 1 / self.a) / 2, log_scale).exp_()
 
-    def moved(self, rows: Tensor, step: Tensor, log_change: Tensor) -> SharedBlock:
+    def moved(self, rows: Tensor | slice, step: Tensor, log_change: Tensor) -> SharedBlock:
         return SharedBlock(self.radial, self.mean[rows] + step, self.var, self.C)
 
     def second_sum(self) -> Tensor:
@@ -100,7 +104,7 @@ class SharedBlock(UncertainBlock):
 
     def dot(self, Q: Tensor) -> Tensor:
         """``<P2[n], Q> = G_n (C * Q) G_n'``, n."""
-        return ((self.G @ (self.C * Q)) * self.G).sum(-1)
+        return (self.G @ (self.C * Q)).mul_(self.G).sum(-1)
 
     def dot_slope(self, Q: Tensor, by_var: bool = True) -> Slope:
         """``dot`` with its gradients; the one by ``var`` is summed over rows (zeros if not asked for).
@@ -132,19 +136,19 @@ class RowBlock(UncertainBlock):
         self.radial, self.mean, self.var = radial, mean, var
         self.p1 = psi1(radial, mean, var)
 
-    def moved(self, rows: Tensor, step: Tensor, log_change: Tensor) -> RowBlock:
+    def moved(self, rows: Tensor | slice, step: Tensor, log_change: Tensor) -> RowBlock:
         return RowBlock(self.radial, self.mean[rows] + step, self.var[rows] * log_change.exp())
 
     def _slices(self) -> tuple[Tensor, Tensor, Tensor]:
         w = 1 / (self.radial.l2 + 2 * self.var)
         log_scale = 0.5 * (self.radial.l2 * w).log().sum(-1, keepdim=True) + 2 * self.radial.v.log()
-        near = weighted_distances(self.radial.S, self.radial.S, 1 / self.radial.l2) / 4
+        near = exponent(self.radial.S, self.radial.S, 1 / (2 * self.radial.l2), 0.0)
         return w, log_scale, near
 
     def _slice(self, m: int, w: Tensor, log_scale: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """``P2[:, m, :m+1]`` (n x (m+1)) and the midpoints ``(S_m + S_m')/2``; the rest follows by symmetry."""
         middle = (self.radial.S[m] + self.radial.S[: m + 1]) / 2
-        return (log_scale - near[m, : m + 1] - weighted_distances(self.mean, middle, w)).exp_(), middle
+        return exponent(self.mean, middle, 2 * w, log_scale, near[m, : m + 1]).exp_(), middle
 
     def second_sum(self) -> Tensor:
         """``sum_n P2[n]``, M x M."""

@@ -84,17 +84,22 @@ def h(xi: Tensor) -> Tensor:
     """``tanh(xi/2) / (4 xi)``, 1/8 at 0: the curvature of the Jaakkola-Jordan bound. Even, smooth, falls as 1/|xi|."""
     small = xi.abs() < 0.02
     safe = torch.where(small, torch.ones_like(xi), xi)
-    return torch.where(small, 0.125 - xi.square() / 96 + xi**4 / 960, torch.tanh(safe / 2) / (4 * safe))
+    square = xi * xi
+    return torch.where(small, 0.125 - square * (1 / 96 - square / 960), torch.tanh(safe / 2) / (4 * safe))
 
 
-def jaakkola(count: Tensor, ones: Tensor, mean: Tensor, var: Tensor, xi: Tensor, lambda_: float) -> Tensor:
+def jaakkola(
+    count: Tensor, ones: Tensor, mean: Tensor, var: Tensor, xi: Tensor, lambda_: float, curvature: Tensor | None = None
+) -> Tensor:
     """``E ln`` of ``count`` experts of whom ``ones`` are 1 (in expectation), each bounded by ``G``; elementwise.
 
-    p(E|z) = exp(E t) sigma(-t) >= exp(E t) G(-t, xi),   t = lambda z,   z ~ N(mean, var)
-    ln G(-t, xi) = ln sigma(xi) - (t + xi)/2 - h(xi) (t² - xi²)
+        p(E|z) = exp(E t) sigma(-t) >= exp(E t) G(-t, xi),   t = lambda z,   z ~ N(mean, var)
+        ln G(-t, xi) = ln sigma(xi) - (t + xi)/2 - h(xi) (t² - xi²)
+
+    ``curvature`` is ``h(xi)``, if it is at hand.
     """
     t = lambda_ * mean
-    curve = h(xi) * (t.square() + lambda_**2 * var - xi.square())
+    curve = (h(xi) if curvature is None else curvature) * (t.square() + lambda_**2 * var - xi.square())
     return ones * t + count * (logsigmoid(xi) - (t + xi) / 2 - curve)
 
 

@@ -83,26 +83,35 @@ class ExpertsTerm(_Rows):
         if options.xi_start is not None:
             self.xi.fill_(options.xi_start)
         self.r = updates.update_experts(self.z_loc[:N], self.lambda_) if self.explicit else None
+        # of the block of rows at hand, as long as they hold: B' and the ones, h(xi) (0 where its term vanishes)
+        self._kept: tuple[slice, Tensor, Tensor] | None = None
+        self._curvature: tuple[slice, Tensor] | None = None
 
     def _labelled(self, rows: slice) -> slice:
         return slice(min(rows.start, len(self.Y)), min(rows.stop, len(self.Y)))
 
     def _factors(self, rows: slice) -> tuple[Tensor, Tensor]:
         """``B'``, the expert factors kept for each entry, and the expected number of ones among them."""
-        y, known = self.labels(rows)
-        positive = y * known
-        if self.r is None:
-            return known + (self.B - 1) * positive, self.B * positive
-        return self.B * known.to(y.dtype), self.B * positive + (self.B - 1) * self.r[rows] * (known & (y == 0))
+        if self._kept is None or self._kept[0] != rows:
+            y, known = self.labels(rows)
+            positive = y * known
+            if self.r is None:
+                count, ones = known + (self.B - 1) * positive, self.B * positive
+            else:
+                free = (self.B - 1) * self.r[rows] * (known & (y == 0))
+                count, ones = self.B * known.to(y.dtype), self.B * positive + free
+            self._kept = rows, count, ones
+        return self._kept[1], self._kept[2]
 
     def step(self, block: str, rows: slice, z_hat: Tensor) -> None:
         part = self._labelled(rows)
         z = slice(part.start, part.stop)
         if block == "q(z)":
             known = part.stop - part.start
-            count, ones = self._factors(part)
+            curvature = bound.h(self.xi[part])
+            self._curvature = part, curvature
             self.z_loc[z], self.z_var[z] = updates.update_z(
-                z_hat[:known], count, ones, self.xi[part], self.lambda_, self.g2
+                z_hat[:known], *self._factors(part), self.xi[part], self.lambda_, self.g2, curvature
             )
             rest = slice(rows.start + known, rows.stop)
             self.z_loc[rest], self.z_var[rest] = z_hat[known:], self.g2
@@ -110,13 +119,16 @@ class ExpertsTerm(_Rows):
                 self.z_loc[z] = torch.where(self.Y[part] == 1, self.clamp, self.z_loc[z])
         elif block == "xi":
             self.xi[part] = updates.update_xi(self.z_loc[z], self.z_var[z], self.lambda_, self.rule)
+            self._curvature = (part, self.xi.new_zeros(())) if self.rule == "optimal" else None
         elif self.r is not None:
             self.r[part] = updates.update_experts(self.z_loc[z], self.lambda_)
+            self._kept = None
 
     def value(self, rows: slice) -> Tensor:
         part = self._labelled(rows)
-        count, ones = self._factors(part)
-        each = bound.jaakkola(count, ones, self.z_loc[part], self.z_var[part], self.xi[part], self.lambda_)
+        curvature = self._curvature[1] if self._curvature is not None and self._curvature[0] == part else None
+        z = self.z_loc[part], self.z_var[part], self.xi[part]
+        each = bound.jaakkola(*self._factors(part), *z, self.lambda_, curvature)
         total = each.sum(dtype=torch.float64)
         if self.r is not None:
             free = self.Y[part] == 0

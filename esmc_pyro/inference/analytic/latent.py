@@ -44,7 +44,7 @@ class Above:
     def cost_slope(self, block: UncertainBlock, R: Tensor, by_var: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """``cost`` (n) and its gradients by ``mean`` (n x d) and ``var`` (n x d, or 1 x d summed over rows)."""
         second = block.dot_slope(self.Q, by_var)
-        first = psi1_slope(self.radial, block.mean, block.var, block.p1, R)
+        first = psi1_slope(self.radial, block.mean, block.var, block.p1, R, by_var)
         half = 1 / (2 * self.g2)
         return (
             half * (second.value - 2 * first.value),
@@ -59,9 +59,7 @@ def own_part(mean: Tensor, var: Tensor, c_hat: Tensor, g2: float) -> Tensor:
 
 
 def climb(block: UncertainBlock, c_hat: Tensor, R: Tensor, above: Above, g2: float, size: Tensor, tries: int) -> None:
-    """One safeguarded step of ``q(c)`` for the rows of ``block``, in place; ``size`` (n) are their step lengths, kept
-    for next time.
-    """
+    """One safeguarded step of ``q(c)`` for the rows of ``block``, in place; ``size`` (n) has each row's step length."""
     shared = isinstance(block, SharedBlock)
     cost, by_mean, by_var = above.cost_slope(block, R, by_var=not shared)
     now = own_part(block.mean, block.var, c_hat, g2) - cost
@@ -71,25 +69,26 @@ def climb(block: UncertainBlock, c_hat: Tensor, R: Tensor, above: Above, g2: flo
     else:
         precision = (1 / g2 + 2 * by_var).clamp(min=LEAST_PRECISION / g2)
         move, log_change = uphill / precision, -(precision * block.var).log()
-    rows = torch.arange(len(now))
+    pending: Tensor | slice = slice(None)
     for _ in range(tries):
-        length = size[rows, None]
-        trial = block.moved(rows, length * move[rows], length.clamp(max=1) * log_change[rows])
-        value = own_part(trial.mean, trial.var, c_hat[rows], g2) - above.cost(trial, R[rows])
-        good = value > now[rows]
-        if good.all():
-            block.take(trial, rows)
-        elif good.any():
-            block.take(trial.rows(good), rows[good])
-        size[rows] = torch.where(good, (size[rows] * 1.5).clamp(max=MOST_STEP), size[rows] / 4)
-        rows = rows[~good]
-        if not len(rows):
+        length = size[pending, None]
+        trial = block.moved(pending, length * move[pending], length.clamp(max=1) * log_change[pending])
+        value = own_part(trial.mean, trial.var, c_hat[pending], g2) - above.cost(trial, R[pending])
+        good = value > now[pending]
+        bad = (~good).nonzero().squeeze(-1)
+        size[pending] = torch.where(good, (size[pending] * 1.5).clamp(max=MOST_STEP), size[pending] / 4)
+        if isinstance(pending, slice):  # most rows rise at once: all of them move, and the others go back
+            trial.take(block.rows(bad), bad)
+            block.adopt(trial)
+            pending = bad
+        else:
+            block.take(trial.rows(good), pending[good])
+            pending = pending[bad]
+        if not len(pending):
             break
 
 
 def shared_variance(var: Tensor, by_var: Tensor, rows: int, g2: float, size: float) -> Tensor:
-    """The variance (1 x d) that all rows share, moved towards its fixed point ``1/s² = 1/g² + 2 (d cost/d s²)/N`` on
-    a log scale.
-    """
+    """The shared variance (1 x d), moved by ``size`` on a log scale to its fixed point ``1/g² + 2 (d cost/d s²)/N``."""
     precision = (1 / g2 + 2 * by_var / rows).clamp(min=LEAST_PRECISION / g2)
     return var * (-size * (precision * var).log()).exp()

@@ -39,18 +39,27 @@ class Radial:
         return cls(S.detach(), l2.to(S), kernel.variance.detach().to(S))
 
 
-def weighted_distances(mean: Tensor, points: Tensor, weight: Tensor) -> Tensor:
-    """``sum_d w_nd (mean_nd - points_md)²`` as a product: n x M. Centred first, so that little cancels."""
+def exponent(mean: Tensor, points: Tensor, weight: Tensor, row: Tensor | float, point: Tensor | float = 0.0) -> Tensor:
+    """``row_n + point_m - sum_d w_nd (mean_nd - points_md)²/2`` (n x M) as one matrix product.
+
+    ``weight`` is n x d, or 1 x d if the rows share it; ``row`` n x 1 and ``point`` M, or numbers. Centred first, so
+    that little cancels.
+    """
     centre = points.mean(0)
     mean, points = mean - centre, points - centre
+    ones = mean.new_ones(len(mean), 1)
+    left = [weight * mean, row - 0.5 * (weight * mean.square()).sum(-1, keepdim=True), ones]
     if len(weight) == 1:
-        root = weight.sqrt()
-        mean, points = mean * root, points * root
-        square = mean.square().sum(-1, keepdim=True) + points.square().sum(-1)
-        return torch.addmm(square, mean, points.mT, alpha=-2).clamp_(min=0)
-    left = torch.cat([weight, -2 * weight * mean], dim=-1)
-    right = torch.cat([points.square(), points], dim=-1)
-    return torch.addmm((weight * mean.square()).sum(-1, keepdim=True), left, right.mT).clamp_(min=0)
+        right = [
+            points,
+            ones.new_ones(len(points), 1),
+            (point - 0.5 * (weight * points.square()).sum(-1)).unsqueeze(-1),
+        ]
+    else:
+        left = [*left, -0.5 * weight]
+        right = [points, *(x.expand(len(points)).unsqueeze(-1) for x in (ones[0], torch.as_tensor(point).to(ones)))]
+        right = [*right, points.square()]
+    return torch.cat(left, -1) @ torch.cat(right, -1).mT
 
 
 POINT = 1e-13  # variance over squared length-scale: below it an input is a point, to float64's rounding
@@ -71,8 +80,8 @@ def whitened_gram(k: Tensor, Lw: Tensor) -> Tensor:
 def psi1(radial: Radial, mean: Tensor, var: Tensor) -> Tensor:
     """``P1`` (n x M)."""
     spread = radial.l2 + var
-    log_scale = 0.5 * (radial.l2.log() - spread.log()).sum(-1, keepdim=True)
-    return weighted_distances(mean, radial.S, 1 / spread).mul_(-0.5).add_(log_scale).exp_().mul_(radial.v)
+    log_scale = 0.5 * (radial.l2.log() - spread.log()).sum(-1, keepdim=True) + radial.v.log()
+    return exponent(mean, radial.S, 1 / spread, log_scale).exp_()
 
 
 @dataclass
@@ -84,13 +93,18 @@ class Slope:
     var: Tensor
 
 
-def psi1_slope(radial: Radial, mean: Tensor, var: Tensor, p1: Tensor, R: Tensor) -> Slope:
-    """``<P1[n], R[n]>`` for ``R`` (n x M): ``d P1/d mu = -P1 w (mu - S)``, ``d P1/d s² = P1 (w² (mu - S)² - w)/2``."""
+def psi1_slope(radial: Radial, mean: Tensor, var: Tensor, p1: Tensor, R: Tensor, by_var: bool = True) -> Slope:
+    """``<P1[n], R[n]>`` for ``R`` (n x M): ``d P1/d mu = -P1 w (mu - S)``, ``d P1/d s² = P1 (w² (mu - S)² - w)/2``.
+
+    The gradient by ``var`` is zeros if not asked for.
+    """
     w = 1 / (radial.l2 + var)
     weighted = p1 * R
     total = weighted.sum(-1, keepdim=True)
-    first, second = weighted @ radial.S, weighted @ radial.S.square()
-    by_var = 0.5 * (w.square() * (mean.square() * total - 2 * mean * first + second) - w * total)
-    if len(var) == 1:
-        by_var = by_var.sum(0, keepdim=True)
-    return Slope(total.squeeze(-1), -w * (mean * total - first), by_var)
+    first = weighted @ radial.S
+    change = torch.zeros_like(var)
+    if by_var:
+        square = mean.square() * total - 2 * mean * first + weighted @ radial.S.square()
+        change = 0.5 * (w.square() * square - w * total)
+        change = change.sum(0, keepdim=True) if len(var) == 1 else change
+    return Slope(total.squeeze(-1), -w * (mean * total - first), change)

@@ -75,15 +75,15 @@ def update_functions_mean(P2w: Tensor, cross: Tensor, prior: Tensor, Lw: Tensor,
 
 
 def update_z(
-    z_hat: Tensor, count: Tensor, ones: Tensor, xi: Tensor, lambda_: float, g2: float
+    z_hat: Tensor, count: Tensor, ones: Tensor, xi: Tensor, lambda_: float, g2: float, curvature: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of ``q(z)`` under the Jaakkola bound, elementwise.
 
     ``prec = 1/g² + 2 B' lambda² h(xi)``, ``mean = [E z_hat/g² + lambda (sum_b E[E_b] - B'/2)] / prec``; ``B'`` =
     ``count``. Where no expert speaks (``count = 0``: unlabelled rows, unknown entries) this is ``E z_hat`` with
-    variance ``g²``.
+    variance ``g²``. ``curvature`` is ``h(xi)``, if it is at hand.
     """
-    gain = 2 * count * (lambda_ * lambda_ * g2) * h(xi)
+    gain = (2 * lambda_ * lambda_ * g2) * count * (h(xi) if curvature is None else curvature)
     scale = 1 / (1 + gain)
     return (z_hat + (lambda_ * g2) * (ones - count / 2)) * scale, scale * g2
 
