@@ -104,3 +104,11 @@ def test_principal_scores_beyond_the_rank_are_zero() -> None:
     assert (scores[:, 2:] == 0).all()
     centred = T - T.mean(0)
     torch.testing.assert_close(scores[:, :2] @ scores[:, :2].mT, centred @ centred.mT)
+
+
+@pytest.mark.parametrize("name", ["authors_b0", "authors_experts"])
+def test_the_authors_presets_do_not_suffer_from_float32_features(name: str) -> None:
+    X, Y = data()
+    single = X.astype(np.float32)
+    fitted = [PRESETS[name](x, Y, seed=0).fit(x, Y, progress=False) for x in (single, single.astype(float))]
+    torch.testing.assert_close(fitted[0].predict(X), fitted[1].predict(X), rtol=1e-6, atol=1e-6)
