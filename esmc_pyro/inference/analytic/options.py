@@ -53,7 +53,7 @@ class Options:
     clamp: float | None = None
     refresh: str | Tensor | None = None
     unlabelled: str = "bound"
-    block: int = 2048
+    block: int = 4096
 
     def __post_init__(self) -> None:
         check_number(self.sweeps, "sweeps", low=1, whole=True)
