@@ -253,7 +253,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def _mapped(self, X: Any) -> Tensor:
         check_is_fitted(self, "posterior_")
-        return self.feature_map_(to_features(self, X, reset=False))
+        mapped = self.feature_map_(to_features(self, X, reset=False))
+        return mapped.to(self.model_.layers[0].pseudo_instances.dtype)  # the authors' presets compute in float64
 
     def _z(self, X: Any) -> Tensor:
         x = self._mapped(X)  # first: it says so if there is no fit yet
