@@ -150,10 +150,13 @@ def curve(
 
 def fit_settings(
     X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, *, pseudo: int | None = None,
-    epochs: int | None = None, lr: float = LR, seed: int = 0, progress: bool = False,
+    epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> Posterior:  # fmt: skip
-    """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K)."""
+    """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
+
+    ``spread=False`` leaves out Laplace's spread, a pass over all features that the means do not need.
+    """
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = _start(model, X, Y)
@@ -164,7 +167,8 @@ def fit_settings(
         posterior.history["seconds"] += history["seconds"].iloc[-1]
         posterior.history["epoch"] += history["epoch"].iloc[-1]
         posterior.history = pd.concat([history, posterior.history], ignore_index=True)
-    laplace_spread(posterior.model, posterior.guide, X, Y)
+    if spread:
+        laplace_spread(posterior.model, posterior.guide, X, Y)
     return posterior
 
 
@@ -214,7 +218,7 @@ def search(
         elif settings not in found:
             x, x_held = mapped[settings.features]
             pseudo = min(len(rest), SEARCH_PSEUDO)
-            posterior = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed)
+            posterior = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed, spread=False)
             z = posterior.predict(x_held)
             stopped.append(posterior.interrupted)
             found[settings] = (held_out_score(Y_held, z), z)

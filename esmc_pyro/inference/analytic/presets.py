@@ -34,8 +34,7 @@ class Setting:
 
 def log_odds(Y: Tensor) -> Tensor:
     """``ln(p/(1-p))`` of each label's smoothed frequency ``p = (ones + 1/2)/(known + 1)``, K."""
-    p = ((Y == 1).sum(0) + 0.5) / ((~torch.isnan(Y)).sum(0) + 1)
-    return torch.log(p / (1 - p)).to(Y.dtype)
+    return torch.logit(rules.label_frequencies(Y))
 
 
 def default(
