@@ -29,6 +29,7 @@ class Guide(PyroModule):
     """
 
     rows: int | None = None  # how many rows it keeps parameters for; None if it takes any data
+    needs_all_rows: bool = False  # whether it can only be called with all rows at once, never with a minibatch
 
     def __init__(self, model: ESMC) -> None:
         super().__init__("guide")
@@ -39,6 +40,14 @@ class Guide(PyroModule):
     def model(self) -> ESMC:
         """The model that this is a guide of."""
         return self._model[0]
+
+    @property
+    def joint(self) -> PyroModule:
+        """The Pyro program whose latent sites this guide draws: the model, unless a guide says otherwise."""
+        return self.model
+
+    def finish(self, X: Tensor, Y: Tensor) -> None:
+        """What is left to do when the last step of a fit is taken; for most guides nothing."""
 
     def sample_globals(self) -> list[Tensor]:
         """Every ``f`` and ``u``; returns the draws of ``u``."""

@@ -89,10 +89,15 @@ def fit_svi(
         objective = OBJECTIVES[objective]()
     with seeded(seed):
         guide = make_guide(guide, model, X, Y)
-        loss_of = objective(model, guide)
+        if guide.needs_all_rows and batch_size < len(X):
+            raise ValueError(
+                f"batch_size must be at least {len(X)}, the number of rows: {type(guide).__name__} draws all rows at "
+                f"once; got {batch_size}"
+            )
+        loss_of = objective(guide.joint, guide)
         with torch.no_grad():  # guides that make their parameters at the first call have them from here on
-            loss_of(X, Y, torch.arange(min(2, len(X)), device=X.device))
-        run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip)
+            loss_of(X, Y, None if guide.needs_all_rows else torch.arange(min(2, len(X)), device=X.device))
+        run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip, guide.needs_all_rows)
         stepper = optimizer(run.parameters, lr=lr)
         scheduler = SCHEDULES[schedule](stepper, lr, epochs * run.batches)
         history: list[dict[str, float]] = []
@@ -120,14 +125,17 @@ def fit_svi(
                         state.save(history)
             except KeyboardInterrupt:
                 interrupted = True
+        guide.finish(X, Y)
     return Posterior(model, guide, pd.DataFrame(history, columns=list(HISTORY)), interrupted)
 
 
 class _Run:
     """One fit: the loss, its data and what is learned."""
 
-    def __init__(self, loss_of: nn.Module, X: Tensor, Y: Tensor, batches: int, clip: float | None) -> None:
-        self.loss_of, self.X, self.Y, self.batches, self.clip = loss_of, X, Y, batches, clip
+    def __init__(
+        self, loss_of: nn.Module, X: Tensor, Y: Tensor, batches: int, clip: float | None, whole: bool = False
+    ) -> None:
+        self.loss_of, self.X, self.Y, self.batches, self.clip, self.whole = loss_of, X, Y, batches, clip, whole
         self.parameters = [p for p in loss_of.parameters() if p.requires_grad]
         self.begun = time.perf_counter()
 
@@ -136,7 +144,7 @@ class _Run:
         started, total, rows = time.perf_counter(), 0.0, len(self.X)
         for batch in torch.randperm(rows).to(self.X.device).tensor_split(self.batches):
             stepper.zero_grad()
-            loss = self.loss_of(self.X, self.Y, batch)
+            loss = self.loss_of(self.X, self.Y, None if self.whole else batch)
             if not torch.isfinite(loss):
                 raise FloatingPointError(
                     f"the ELBO is {-loss.item()} in epoch {epoch}; expected a finite number (try a smaller lr)"
