@@ -14,6 +14,7 @@ from esmc_pyro.models.likelihoods import (
     make_likelihood,
 )
 from esmc_pyro.models.linalg import NotPositiveDefiniteError, jittered_cholesky
+from esmc_pyro.models.marginal import Marginal
 
 __all__ = [
     "EEOE",
@@ -26,6 +27,7 @@ __all__ = [
     "Gaussian",
     "Layer",
     "Likelihood",
+    "Marginal",
     "NotPositiveDefiniteError",
     "jittered_cholesky",
     "make_kernel",

@@ -131,6 +131,7 @@ class ESMC(PyroModule):
 
     def forward(self, X: Tensor, Y: Tensor | None = None, rows: Tensor | None = None) -> None:
         """The generative process, conditioned on ``Y`` where it is known."""
+        self.draw_priors()
         us = [layer.sample_functions() for layer in self.layers]
         with pyro.plate("instances", len(X), subsample=rows, dim=-1):
             h = X if rows is None else X[rows]
@@ -140,6 +141,12 @@ class ESMC(PyroModule):
                 self.likelihood(h)
             else:
                 self.likelihood(h, *observed(Y, torch.arange(len(X), device=X.device) if rows is None else rows))
+
+    def draw_priors(self) -> None:
+        """Draw every parameter on which the user put a prior (``PyroSample``), once, outside all plates."""
+        for module in self.modules():
+            for name in getattr(module, "_pyro_samples", ()):
+                getattr(module, name)
 
     def plug_in(self, x: Tensor, us: Sequence[Tensor]) -> list[Tensor]:
         """The mean of every layer's output with each layer's input at its mean: ``[E f_c(x), E f_z(E f_c(x))]``.
