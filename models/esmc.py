@@ -14,7 +14,7 @@ from torch import Tensor
 from esmc_pyro.models import rules
 from esmc_pyro.models.build import layer_from_data, layer_names, per_layer
 from esmc_pyro.models.layer import Layer
-from esmc_pyro.models.likelihoods import Experts, Likelihood, make_likelihood
+from esmc_pyro.models.likelihoods import Likelihood, make_likelihood
 from esmc_pyro.validation import check_features, check_labels, check_number
 
 T = TypeVar("T")
@@ -53,6 +53,11 @@ class ESMC(PyroModule):
             raise ValueError(
                 f"layers must be named {layer_names(max(1, len(layers)))}; got {[layer.site for layer in layers]}"
             )
+        if likelihood.labels not in (None, layers[-1].outputs):
+            raise ValueError(
+                f"the likelihood {type(likelihood).__name__} must be for the {layers[-1].outputs} labels of the last "
+                f"layer; got one for {likelihood.labels}"
+            )
         self.layers = PyroModule[torch.nn.ModuleList](layers)
         self.likelihood = likelihood
 
@@ -85,7 +90,7 @@ class ESMC(PyroModule):
 
         ``widths``       the latent widths: ``[L]`` is the paper's model, ``[]`` one sparse GP from features to labels,
                          longer lists are deeper; None is ``[ceil(K / 4)]``
-        ``likelihood``   a name or an object; ``"experts"`` takes ``B`` from the ratio of zeros to ones
+        ``likelihood``   a name or an object; what a name leaves open is taken from ``Y`` (``Likelihood.from_labels``)
         ``kernel``       a name, a sum such as ``"rbf+matern12"``, or a Pyro kernel (for one layer only)
         ``lengthscale``  a number or a rule of ``rules.lengthscale_from_distances``; ``variance`` is ``k(x, x)``;
                          ``ard`` gives each input a length-scale of its own
@@ -106,7 +111,7 @@ class ESMC(PyroModule):
             raise ValueError(
                 f"kernel must be a list with an object for each of {names}; got one object for all of them"
             )
-        likelihood = Experts(rules.experts_from_ratio(Y)) if likelihood == "experts" else make_likelihood(likelihood)
+        likelihood = make_likelihood(likelihood, Y)
         each = {
             key: per_layer(value, names, key)
             for key, value in {

@@ -1,0 +1,153 @@
+"""What every likelihood is: the protocol, quadrature, masking, and numbers that may differ from label to label."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import pyro
+import torch
+from pyro.distributions import TorchDistribution
+from pyro.nn import PyroModule, PyroParam
+from torch import Tensor
+from torch.distributions import constraints
+
+from esmc_pyro.validation import check_number
+
+# one number for all labels, or one for each of the K labels
+PerLabel = float | Sequence[float] | Tensor
+
+
+@lru_cache
+def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Nodes and weights with ``E g(z) = sum_i w_i g(mean + sd * x_i)`` for ``z ~ N(mean, sd^2)``."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    return tuple(nodes), tuple(weights / weights.sum())
+
+
+class Likelihood(PyroModule):
+    """Base class: quadrature, masking and the site ``y``. ``lambda_`` is the slope of the paper's sigmoid.
+
+    ``labels`` is K if some number of this likelihood is given for each label, else None. ``LEARNS`` tells whether
+    numbers are parameters to learn; ``requires_grad_(False)`` holds them where they are.
+    """
+
+    QUADRATURE_POINTS = 20
+    LEARNS = False
+
+    def __init__(self, lambda_: float = 1.0) -> None:
+        super().__init__("likelihood")
+        check_number(lambda_, "lambda_", low=0, above=True)
+        self.lambda_ = lambda_
+        self.labels: int | None = None
+
+    @classmethod
+    def from_labels(cls, Y: Tensor, **options: Any) -> Self:
+        """The likelihood for labels ``Y`` (N x K of 0, 1, NaN): what ``options`` leave out is taken from ``Y``."""
+        missing = required_options(cls, options)
+        if missing:
+            raise ValueError(
+                f"the likelihood {cls.__name__} needs {' and '.join(missing)}, which labels cannot tell; "
+                f"pass an object, {cls.__name__}({missing[0]}=...)"
+            )
+        return cls(**options)
+
+    def _keep(self, name: str, value: PerLabel, constraint: constraints.Constraint) -> None:
+        """Make ``value`` the attribute ``name``: a number stays one, K numbers or one to learn become a parameter."""
+        if not (self.LEARNS or isinstance(value, Sequence | np.ndarray) or (torch.is_tensor(value) and value.dim())):
+            setattr(self, name, value.item() if torch.is_tensor(value) else value)
+            return
+        tensor = torch.as_tensor(value).detach()
+        tensor = (tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())).clone()
+        if tensor.dim() > 1 or not tensor.numel():
+            raise ValueError(f"{name} must be a number or one for each label; got shape {tuple(tensor.shape)}")
+        setattr(self, name, PyroParam(tensor, constraint))
+        getattr(self, f"{name}_unconstrained").requires_grad_(self.LEARNS)
+        if tensor.dim():
+            if self.labels not in (None, len(tensor)):
+                raise ValueError(f"{name} must be for {self.labels} labels; got {len(tensor)} values")
+            self.labels = len(tensor)
+
+    def distribution(self, z: Tensor) -> TorchDistribution:
+        """The distribution of ``y`` given ``z``."""
+        raise TypeError(f"{type(self).__name__} must define distribution(z)")
+
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        """``ln p(y | z)``."""
+        return self.distribution(z).log_prob(y)
+
+    def _expect(self, g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Tensor:
+        """``E g(z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature, one node at a time."""
+        sd = var.clamp(min=torch.finfo(var.dtype).tiny).sqrt()  # the slope of a square root at 0 is not a number
+        nodes, weights = gauss_hermite(self.QUADRATURE_POINTS)
+        total = torch.zeros_like(mean)
+        for x, w in zip(nodes, weights, strict=True):
+            total = total + w * g(mean + x * sd)
+        return total
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """``E ln p(y | z)`` for ``z ~ N(mean, var)``."""
+        return self._expect(lambda z: self.log_prob(y, z), mean, var)
+
+    def prob(self, z: Tensor) -> Tensor:
+        """``P(y = 1 | z)``."""
+        return self.log_prob(torch.ones_like(z), z).exp()
+
+    def expected_prob(self, mean: Tensor, var: Tensor) -> Tensor:
+        """``P(y = 1) = E P(y = 1 | z)`` for ``z ~ N(mean, var)``."""
+        return self._expect(self.prob, mean, var)
+
+    def suitability(self, z: Tensor) -> Tensor:
+        """``sigma(lambda z)``."""
+        return torch.sigmoid(self.lambda_ * z)
+
+    def rough_z(self, y: Tensor) -> Tensor:
+        """``lambda z = 2`` for a one and ``-2`` for a zero: a suitability of .88 or .12."""
+        return (4 * y - 2) / self.lambda_
+
+    @torch.no_grad()
+    def best_constant(self, frequency: Tensor) -> Tensor:
+        """The ``z`` with the largest ``p ln p(1 | z) + (1 - p) ln p(0 | z)`` for a share ``p`` of ones.
+
+        For ``Bernoulli`` the log-odds over ``lambda``. Found by trisection of ``|lambda z| <= 20``: there is one hill.
+        Shapes: ``(K,) -> (K,)``.
+        """
+        low, high = torch.full_like(frequency, -20 / self.lambda_), torch.full_like(frequency, 20 / self.lambda_)
+
+        def score(z: Tensor) -> Tensor:
+            one, zero = self.log_prob(torch.ones_like(z), z), self.log_prob(torch.zeros_like(z), z)
+            return frequency * one + (1 - frequency) * zero
+
+        for _ in range(60):
+            third = (high - low) / 3
+            rises = score(low + third) < score(high - third)
+            low, high = torch.where(rises, low + third, low), torch.where(rises, high, high - third)
+        return (low + high) / 2
+
+    def forward(self, z: Tensor, y: Tensor | None = None, known: Tensor | None = None) -> None:
+        """The site ``y``: drawn if ``y`` is None, else observed where ``known``."""
+        if y is None:
+            pyro.sample("y", self.distribution(z).to_event(1))
+        else:
+            pyro.sample("y", self.distribution(z).mask(known).to_event(1), obs=y)
+
+    def guide(self, z: Tensor, y: Tensor, known: Tensor) -> None:
+        """Most likelihoods have no latent sites of their own."""
+
+
+def required_options(kind: type[Likelihood], options: dict[str, Any]) -> list[str]:
+    """The arguments that ``kind`` cannot be made without, less those in ``options``."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.name not in options]
+
+
+def check_per_label(value: PerLabel, name: str, *, low: float, below: float = np.inf, above: bool = False) -> None:
+    """``value``, or each of its items, is a number of at least ``low`` (above it if ``above``) and below ``below``."""
+    items: Any = value.tolist() if isinstance(value, Tensor | np.ndarray) else value
+    for item in items if isinstance(items, list | tuple) else [items]:
+        check_number(item, name, low=low, above=above)
+        if item >= below:
+            raise ValueError(f"{name} must be below {below:g}; got {item!r}")
