@@ -31,13 +31,13 @@ from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.metrics import evaluate
 from esmc_pyro.models import ESMC, Layer, Likelihood, make_kernel, rules
 from esmc_pyro.models.means import Linear
-from esmc_pyro.objectives import MAP, laplace_spread
+from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.search_memory import SearchMemory
 
 WIDTH = 1024  # latent dimensions at most
-FEATURES = 2**28  # numbers in the first layer's features at most: 1 GiB
-PSEUDO = 10_000  # pseudo-instances at most: a Cholesky factor of this size takes seconds
+FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at most
+PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size takes minutes
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS = 60  # few rows are few batches: more epochs then
@@ -121,7 +121,7 @@ def fit_means(
     if epochs is None:
         epochs = max(EPOCHS, -(-LEAST_STEPS // -(-len(X) // batch)))
     return fit_svi(
-        guide.model, X, Y, guide=guide, objective=objective, epochs=epochs, batch_size=batch, lr=lr, seed=seed,
+        guide.model, X, Y, guide=guide, objective=objective or MAP(), epochs=epochs, batch_size=batch, lr=lr, seed=seed,
         optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress,
         checkpoint=checkpoint,
     )  # fmt: skip
@@ -132,7 +132,7 @@ def _start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
 
 
 def curve(
-    posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, seed: int, progress: bool,
+    posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, features: FrozenFeatures, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
     """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of data rows, length-scale their median distance."""
@@ -144,8 +144,9 @@ def curve(
     guide = _start(model, X, Y)
     guide.c_v_loc.data = posterior.guide.v_loc(model.layers[0]).data
     return fit_means(
-        guide, X, Y, epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed, progress=progress, checkpoint=checkpoint
-    )
+        guide, X, Y, objective=MAP(features=features), epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed,
+        progress=progress, checkpoint=checkpoint,
+    )  # fmt: skip
 
 
 def fit_settings(
@@ -160,15 +161,19 @@ def fit_settings(
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = _start(model, X, Y)
-    posterior = fit_means(guide, X, Y, epochs=epochs, lr=lr, seed=seed, progress=progress, checkpoint=first)
+    features = FrozenFeatures(model.layers[0])
+    posterior = fit_means(
+        guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,
+        checkpoint=first,
+    )  # fmt: skip
     if settings.curvature and not posterior.interrupted:
         history = posterior.history
-        posterior = curve(posterior, X, Y, settings, seed, progress, second)
+        posterior = curve(posterior, X, Y, settings, features, seed, progress, second)
         posterior.history["seconds"] += history["seconds"].iloc[-1]
         posterior.history["epoch"] += history["epoch"].iloc[-1]
         posterior.history = pd.concat([history, posterior.history], ignore_index=True)
     if spread:
-        laplace_spread(posterior.model, posterior.guide, X, Y)
+        laplace_spread(posterior.model, posterior.guide, X, Y, features=features)
     return posterior
 
 

@@ -8,6 +8,8 @@ import torch
 from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
 from torch import Tensor
 
+BLOCK = 1024  # rows at a time: a kernel makes several matrices on its way to one
+
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": RBF,
@@ -70,4 +72,12 @@ def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
     if is_stationary(kernel):
         middle = s.detach().mean(0)
         x, s = x - middle, s - middle
-    return kernel(x.reshape(-1, x.shape[-1]), s).reshape(*x.shape[:-1], len(s))
+    flat = x.reshape(-1, x.shape[-1])
+    learned = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, s, *kernel.parameters()))
+    if learned or len(flat) <= BLOCK:
+        k = kernel(flat, s)
+    else:
+        k = torch.empty(len(flat), len(s), dtype=x.dtype, device=x.device)
+        for rows, out in zip(flat.split(BLOCK), k.split(BLOCK), strict=True):
+            out.copy_(kernel(rows, s))
+    return k.reshape(*x.shape[:-1], len(s))

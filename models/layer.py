@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from esmc_pyro.models.kernels import is_stationary, kernel_matrix
-from esmc_pyro.models.linalg import jittered_cholesky
+from esmc_pyro.models.linalg import add_to_diagonal, jittered_cholesky
 from esmc_pyro.validation import check_number
 
 # A float32 f is off by 1e-7; along directions whose prior deviation is less than 1e-3, that would swamp ln p(f).
@@ -124,7 +124,7 @@ class Layer(PyroModule):
         s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
         k = kernel_matrix(self.kernel, s, s)
         if self.pseudo_instances.dtype == torch.float32:
-            k = k + FLOAT32_JITTER * k.diagonal().mean() * torch.eye(len(k), dtype=k.dtype, device=k.device)
+            k = add_to_diagonal(k, FLOAT32_JITTER * k.diagonal().mean())
         return k
 
     def _shapers(self) -> list[Tensor]:
@@ -160,9 +160,7 @@ class Layer(PyroModule):
         return self._kept("factor", self._factor)
 
     def _factor(self) -> Tensor:
-        k = self._covariance()
-        noise = self.alpha**2 * torch.eye(len(k), dtype=k.dtype, device=k.device)
-        return self._cholesky(k + noise)
+        return self._cholesky(add_to_diagonal(self._covariance(), self.alpha**2))
 
     def prior_factor(self) -> Tensor:
         """The Cholesky factor of ``K`` (M x M), with the least jitter that it needs; kept as ``factor`` is."""
@@ -197,8 +195,9 @@ class Layer(PyroModule):
         return self.offset(x) + a @ self.whiten(u, factor).mT, a
 
     def predict(self, x: Tensor, u: Tensor) -> Tensor:
-        """``mean(x) + D(x) u``: ``(..., n, d), (..., O, M) -> (..., n, O)``."""
-        return self._mean_and_features(x, u)[0]
+        """``mean(x) + D(x) u``: ``(..., n, d), (..., O, M) -> (..., n, O)``, with no M x n system to solve."""
+        weights = torch.cholesky_solve(u.mT, self.factor())
+        return self.offset(x) + kernel_matrix(self.kernel, x, self.pseudo_instances) @ weights
 
     def conditional(self, x: Tensor, u: Tensor) -> dist.Normal:
         """``p(c_hat | x, u)``, elementwise over ``(..., n, O)``. Guides take this one, they do not write it again."""

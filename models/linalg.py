@@ -12,6 +12,13 @@ class NotPositiveDefiniteError(ValueError):
     """A matrix that should be positive definite is not, even with the largest jitter."""
 
 
+def add_to_diagonal(matrix: Tensor, value: Tensor) -> Tensor:
+    """``matrix + value I`` without a second matrix for ``I``: ``(M, M), () -> (M, M)``."""
+    total = matrix.clone()
+    total.diagonal().add_(value)
+    return total
+
+
 def jittered_cholesky(matrix: Tensor, name: str = "matrix") -> Tensor:
     """Lower factor ``L`` of ``matrix + jitter * mean(diag(matrix)) * I = L L'``.
 
@@ -25,9 +32,8 @@ def jittered_cholesky(matrix: Tensor, name: str = "matrix") -> Tensor:
             "expected finite features, length-scales and noises"
         )
     scale = double.diagonal().mean().detach()
-    eye = torch.eye(len(double), dtype=double.dtype, device=double.device)
     for jitter in JITTERS:
-        factor, failed = torch.linalg.cholesky_ex(double + jitter * scale * eye)
+        factor, failed = torch.linalg.cholesky_ex(add_to_diagonal(double, jitter * scale) if jitter else double)
         if not failed:
             return factor.to(matrix.dtype)
     raise NotPositiveDefiniteError(

@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"), [(1, 1), (500, 500), (10_000, 10_000), (20_000, 10_000), (100_000, 2**28 // 100_000)]
+    ("rows", "expected"), [(1, 1), (500, 500), (10_000, 10_000), (30_000, 2**29 // 30_000), (22_000, 20_000)]
 )
 def test_pseudo_count(rows: int, expected: int) -> None:
     assert default.pseudo_count(rows) == expected
