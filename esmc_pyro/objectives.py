@@ -1,7 +1,8 @@
 """Objectives: estimates of the bound that a fit raises.
 
-Protocol: an objective is called with ``(model, guide)`` and gives a module that is called with ``(X, Y, rows)`` and
-returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Pyro's ELBOs are objectives as they are.
+Protocol: an objective is called with ``(model, guide)``, the model being ``guide.joint``, and gives a module that is
+called with ``(X, Y, rows)`` and returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Pyro's ELBOs
+are objectives as they are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
+from esmc_pyro.guides.whitened import WhitenedGuide
 from esmc_pyro.models import ESMC, Layer, Likelihood, observed
 from esmc_pyro.validation import check_number
 
@@ -52,7 +54,7 @@ class FrozenFeatures:
     Fitting ``q(u)`` is then matrix products over them: the same bound, only what is recomputed changes.
     """
 
-    BUDGET = 2**28  # numbers kept at most, 1 GiB in float32; a larger A is computed a batch at a time
+    BUDGET = 2**29  # numbers kept at most, 2 GiB in float32; a larger A is computed a batch at a time
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -63,10 +65,18 @@ class FrozenFeatures:
         if not self.layer.is_frozen or len(X) * self.layer.pseudo_count > self.BUDGET:
             return self.layer.features(X[rows])
         factor = self.layer.factor()  # the same tensor while nothing that shapes the features has another value
-        if self.kept is None or self.kept[0] is not X or self.kept[1] is not factor:
+        if self.kept is None or not _same_memory(self.kept[0], X) or self.kept[1] is not factor:
+            self.kept = None  # before the next are made: they may fill the memory
             with torch.no_grad():
-                self.kept = (X, factor, torch.cat([self.layer.features(x) for x in X.split(4096)]))
+                features = torch.empty(len(X), self.layer.pseudo_count, dtype=X.dtype, device=X.device)
+                for x, out in zip(X.split(4096), features.split(4096), strict=True):
+                    out.copy_(self.layer.features(x))
+                self.kept = (X, factor, features)
         return self.kept[2][rows]
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
 def propagate(
@@ -117,16 +127,19 @@ class MAP:
 
     The most probable whitened functions: the collapsed objective in the limit of no spread and no noise. The prior has
     mean 0 and scale 1, or, to go on from an earlier fit, the earlier posterior's (``prior``: a pair O x M, 1 x M a
-    layer). The guide's spread does not enter; ``laplace_spread`` sets it afterwards.
+    layer). The guide's spread does not enter; ``laplace_spread`` sets it afterwards. ``features`` are those of the
+    model's first layer, if other work shares them.
     """
 
-    def __init__(self, prior: Sequence[tuple[Tensor, Tensor]] | None = None) -> None:
-        self.prior = prior
+    def __init__(
+        self, prior: Sequence[tuple[Tensor, Tensor]] | None = None, features: FrozenFeatures | None = None
+    ) -> None:
+        self.prior, self.features = prior, features
 
     def __call__(self, model: ESMC, guide: Guide) -> MAPLoss:
         if not isinstance(guide, DoublyStochasticGuide):
             raise ValueError(f"the objective 'map' needs the guide 'doubly_stochastic'; got {type(guide).__name__}")
-        return MAPLoss(model, guide, self.prior)
+        return MAPLoss(model, guide, self.prior, self.features)
 
 
 def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -144,11 +157,15 @@ class MAPLoss(nn.Module):
     """The loss of ``MAP``."""
 
     def __init__(
-        self, model: ESMC, guide: DoublyStochasticGuide, prior: Sequence[tuple[Tensor, Tensor]] | None = None
+        self,
+        model: ESMC,
+        guide: DoublyStochasticGuide,
+        prior: Sequence[tuple[Tensor, Tensor]] | None = None,
+        features: FrozenFeatures | None = None,
     ) -> None:
         super().__init__()
         self.model, self.guide, self.prior = model, guide, prior
-        self.features = FrozenFeatures(model.layers[0])
+        self.features = FrozenFeatures(model.layers[0]) if features is None else features
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
         """Minus the log of the joint density, up to a constant."""
@@ -176,7 +193,14 @@ def curvature(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def laplace_spread(model: ESMC, guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, block: int = 4096) -> None:
+def laplace_spread(
+    model: ESMC,
+    guide: DoublyStochasticGuide,
+    X: Tensor,
+    Y: Tensor,
+    block: int = 4096,
+    features: FrozenFeatures | None = None,
+) -> None:
     """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
 
     ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the curvature of ``-ln p(y_n | z_n)`` in output ``o``
@@ -185,11 +209,11 @@ def laplace_spread(model: ESMC, guide: DoublyStochasticGuide, X: Tensor, Y: Tens
     """
     if guide.covariance != "common":
         raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
-    layers = list(model.layers)
+    X, layers = X[: len(Y)], list(model.layers)
     totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
     for rows in torch.arange(len(Y)).split(block):
         y, known = observed(Y, rows)
-        a = layers[0].features(X[rows])
+        a = layers[0].features(X[rows]) if features is None else features(X, rows)
         z, inputs = plug_in_z(model, guide, X[rows], a)
         h = known * curvature(model.likelihood, y, z)
         if inputs is not None:
@@ -202,8 +226,8 @@ def laplace_spread(model: ESMC, guide: DoublyStochasticGuide, X: Tensor, Y: Tens
         setattr(guide, f"{layer.site}_v_scale", (1 + total).rsqrt().unsqueeze(0))
 
 
-def _refuse_explicit_experts(model: ESMC, objective: str) -> None:
-    if getattr(model.likelihood, "explicit", False):
+def _refuse_explicit_experts(model: nn.Module, objective: str) -> None:
+    if isinstance(model, ESMC) and getattr(model.likelihood, "explicit", False):
         raise ValueError(
             f"the objective {objective!r} needs the experts summed out; "
             "got explicit ones (make the likelihood with Experts(B, explicit=False))"
@@ -213,14 +237,16 @@ def _refuse_explicit_experts(model: ESMC, objective: str) -> None:
 class MeanFieldELBO:
     """Pyro's ``TraceMeanField_ELBO``: divergences in closed form where the guide's sites follow the model's order.
 
-    That holds for the guide 'paper'. The doubly stochastic guide draws ``u`` before ``f``; for it use 'collapsed'.
+    That holds for the guide 'paper' and for autoguides. Guides with a whitened ``q(u)`` draw ``u`` before ``f``.
     """
 
-    def __call__(self, model: ESMC, guide: Guide) -> nn.Module:
+    def __call__(self, model: nn.Module, guide: Guide) -> nn.Module:
         _refuse_explicit_experts(model, "mean_field")
-        if isinstance(guide, DoublyStochasticGuide):
+        if isinstance(guide, WhitenedGuide):
+            instead = "collapsed" if isinstance(guide, DoublyStochasticGuide) else "trace"
             raise ValueError(
-                "the objective 'mean_field' needs a guide like 'paper'; for 'doubly_stochastic' use 'collapsed'"
+                f"the objective 'mean_field' needs a guide that draws its sites in the model's order, like 'paper'; "
+                f"for {type(guide).__name__} use {instead!r}"
             )
         return TraceMeanField_ELBO()(model, guide)
 
@@ -239,15 +265,19 @@ class RenyiELBO:
             raise ValueError("order must not be 1, where the bound is the ELBO (objective 'trace'); got 1")
         self.order, self.particles = order, particles
 
-    def __call__(self, model: ESMC, guide: Guide) -> RenyiLoss:
+    def __call__(self, model: nn.Module, guide: Guide) -> RenyiLoss:
         _refuse_explicit_experts(model, "renyi")
+        if guide.is_point:
+            raise ValueError(
+                "the objective 'renyi' weighs draws against each other; got a guide that is a single point"
+            )
         return RenyiLoss(model, guide, self.order, self.particles)
 
 
 class RenyiLoss(nn.Module):
     """The loss of ``RenyiELBO``."""
 
-    def __init__(self, model: ESMC, guide: Guide, order: float, particles: int) -> None:
+    def __init__(self, model: nn.Module, guide: Guide, order: float, particles: int) -> None:
         super().__init__()
         self.model, self.guide, self.order, self.particles = model, guide, order, particles
 

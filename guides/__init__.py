@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+from esmc_pyro.guides.amortized import AmortizedGuide
+from esmc_pyro.guides.auto import AUTOGUIDES, MarginalGuide
 from esmc_pyro.guides.base import Guide
 from esmc_pyro.guides.doubly_stochastic import DoublyStochasticGuide
 from esmc_pyro.guides.paper import PaperGuide
@@ -12,6 +14,16 @@ from esmc_pyro.guides.start import label_informed_start
 GUIDES: dict[str, Callable[..., Guide]] = {
     "paper": partial(PaperGuide, functions="optimal"),
     "doubly_stochastic": DoublyStochasticGuide,
+    "amortized": AmortizedGuide,
+    **{name: partial(MarginalGuide, auto=auto) for name, auto in AUTOGUIDES.items()},
 }
 
-__all__ = ["GUIDES", "DoublyStochasticGuide", "Guide", "PaperGuide", "label_informed_start"]
+__all__ = [
+    "GUIDES",
+    "AmortizedGuide",
+    "DoublyStochasticGuide",
+    "Guide",
+    "MarginalGuide",
+    "PaperGuide",
+    "label_informed_start",
+]

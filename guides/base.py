@@ -8,7 +8,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.nn import PyroModule
-from torch import Tensor
+from torch import Tensor, nn
 
 from esmc_pyro.models import ESMC, Layer, observed
 
@@ -30,6 +30,7 @@ class Guide(PyroModule):
 
     rows: int | None = None  # how many rows it keeps parameters for; None if it takes any data
     needs_all_rows: bool = False  # whether it can only be called with all rows at once, never with a minibatch
+    is_point: bool = False  # whether it is a single point while it is fitted, so that the objective is ln p, no bound
 
     def __init__(self, model: ESMC) -> None:
         super().__init__("guide")
@@ -42,12 +43,12 @@ class Guide(PyroModule):
         return self._model[0]
 
     @property
-    def joint(self) -> PyroModule:
+    def joint(self) -> nn.Module:
         """The Pyro program whose latent sites this guide draws: the model, unless a guide says otherwise."""
         return self.model
 
     def finish(self, X: Tensor, Y: Tensor) -> None:
-        """What is left to do when the last step of a fit is taken; for most guides nothing."""
+        """What is left to do after the last step of a fit that was not interrupted; for most guides nothing."""
 
     def sample_globals(self) -> list[Tensor]:
         """Every ``f`` and ``u``; returns the draws of ``u``."""

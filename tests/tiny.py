@@ -11,29 +11,52 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide
-from esmc_pyro.guides.doubly_stochastic import COVARIANCES
-from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Experts, Gaussian, Likelihood
+from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, Guide, PaperGuide
+from esmc_pyro.guides.whitened import COVARIANCES
+from esmc_pyro.models import (
+    EEOE,
+    ESMC,
+    MPU,
+    Bernoulli,
+    Experts,
+    Gaussian,
+    LearnedEEOE,
+    LearnedMPU,
+    Likelihood,
+    NoisyOr,
+    PolyaGamma,
+    Probit,
+    Propensity,
+)
 
 N, I, F, K, M = 8, 3, 3, 4, 5
 WIDTHS: dict[int, list[int]] = {1: [], 2: [2], 3: [3, 2]}
 
-# one case for each name in LIKELIHOODS, and both forms of the experts
+# one case for each name in LIKELIHOODS at least; numbers for each label are for K labels
 LIKELIHOOD_CASES: dict[str, tuple[str, Callable[[], Likelihood]]] = {
     "bernoulli": ("bernoulli", lambda: Bernoulli(1.7)),
     "eeoe": ("eeoe", lambda: EEOE(4, 0.8)),
+    "eeoe per label": ("eeoe", lambda: EEOE([1.0, 1.5, 3.0, 6.0], 0.8)),
+    "eeoe learned": ("eeoe_learned", lambda: LearnedEEOE([1.2, 2.0, 4.0, 7.0])),
+    "polya_gamma": ("polya_gamma", lambda: PolyaGamma(1.3)),
+    "probit": ("probit", lambda: Probit(0.7)),
     "mpu": ("mpu", lambda: MPU(0.3, 1.2)),
+    "mpu learned": ("mpu_learned", lambda: LearnedMPU(0.3, 1.2)),
+    "mpu learned per label": ("mpu_learned", lambda: LearnedMPU([0.1, 0.3, 0.5, 0.7])),
+    "propensity": ("propensity", lambda: Propensity([0.9, 0.5, 0.3, 1.0])),
+    "noisy_or": ("noisy_or", lambda: NoisyOr([0.1, 0.4, 0.6, 0.2], [0.02, 0.1, 0.01, 0.3], 0.9)),
     "gaussian": ("gaussian", lambda: Gaussian(0.4)),
     "gaussian learned": ("gaussian", lambda: Gaussian(0.4, learn_noise=True)),
     "experts": ("experts", lambda: Experts(3, 0.9)),
     "experts summed out": ("experts", lambda: Experts(3, 0.9, explicit=False)),
 }
 
-# one case for each name in GUIDES, and their options
+# one case for each name in GUIDES whose guides draw the sites of the model itself (see AUTOGUIDES for the others)
 GUIDE_CASES: dict[str, tuple[str, Callable[..., Guide]]] = {
     "paper": ("paper", PaperGuide),
     "paper full": ("paper", partial(PaperGuide, covariance="full")),
     "paper optimal f": ("paper", partial(PaperGuide, functions="optimal")),
+    "amortized": ("amortized", partial(AmortizedGuide, hidden=[5, 4])),
 } | {kind: ("doubly_stochastic", partial(DoublyStochasticGuide, covariance=kind)) for kind in COVARIANCES}
 
 
@@ -72,7 +95,7 @@ def elbo(
     """Mean and standard error of ``ln p - ln q`` over particles drawn at once, in a plate left of all others."""
     with torch.no_grad(), pyro.plate("particles", particles, dim=-3):
         q = poutine.trace(guide).get_trace(X, Y, rows)
-        p = poutine.trace(poutine.replay(model, trace=q)).get_trace(X, Y, rows)
+        p = poutine.trace(poutine.replay(guide.joint, trace=q)).get_trace(X, Y, rows)
         return mean_and_error(_log_prob(p, particles) - _log_prob(q, particles))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from esmc_pyro.guides import GUIDES, Guide
+from esmc_pyro.guides import GUIDES, Guide, MarginalGuide
+from esmc_pyro.guides.auto import is_autoguide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.schedules import SCHEDULES, Plateau
 from esmc_pyro.inference.svi_state import SVIState, describe
@@ -25,11 +27,13 @@ HISTORY = ("epoch", "elbo", "lr", "seconds", "rows_per_second")
 
 
 def make_guide(guide: str | Guide | Callable[..., Guide], model: ESMC, X: Tensor, Y: Tensor, **options: Any) -> Guide:
-    """A guide by name, by class (or anything called like one), or the guide itself."""
+    """A guide by name, by class (or anything called like one), one of Pyro's autoguides, or the guide itself."""
     if not isinstance(guide, Guide):
         if isinstance(guide, str):
             check_choice(guide, GUIDES, "guide")
         make: Callable[..., Guide] = GUIDES[guide] if isinstance(guide, str) else guide
+        if is_autoguide(make):
+            make = partial(MarginalGuide, auto=make)
         guide = make(model, X, Y, **options)
     if guide.model is not model:
         raise ValueError("guide must be a guide of the model that is fitted; got one made for another model")
@@ -97,6 +101,10 @@ def fit_svi(
         loss_of = objective(guide.joint, guide)
         with torch.no_grad():  # guides that make their parameters at the first call have them from here on
             loss_of(X, Y, None if guide.needs_all_rows else torch.arange(min(2, len(X)), device=X.device))
+        if not any(p.requires_grad for p in loss_of.parameters()):
+            raise ValueError(
+                "model and guide must have something to learn; got neither with a parameter that is learned"
+            )
         run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip, guide.needs_all_rows)
         stepper = optimizer(run.parameters, lr=lr)
         scheduler = SCHEDULES[schedule](stepper, lr, epochs * run.batches)
@@ -125,7 +133,8 @@ def fit_svi(
                         state.save(history)
             except KeyboardInterrupt:
                 interrupted = True
-        guide.finish(X, Y)
+        if not interrupted:
+            guide.finish(X, Y)
     return Posterior(model, guide, pd.DataFrame(history, columns=list(HISTORY)), interrupted)
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from esmc_pyro.guides import DoublyStochasticGuide, Guide, PaperGuide, paper
-from esmc_pyro.guides import doubly_stochastic as ds
+from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, Guide, PaperGuide, paper, whitened
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.models import ESMC
 
-CLASSES: dict[str, type[Guide]] = {"paper": PaperGuide, "doubly_stochastic": DoublyStochasticGuide}
+CLASSES: dict[str, type[Guide]] = {
+    "paper": PaperGuide,
+    "doubly_stochastic": DoublyStochasticGuide,
+    "amortized": AmortizedGuide,
+}
+# the options of each that a file may give back to the estimator
+OPTIONS = {
+    "paper": ("covariance", "functions", "start"),
+    "doubly_stochastic": ("covariance", "start", "scale"),
+    "amortized": ("hidden", "covariance", "start", "scale"),
+}
 Shape = tuple[int, ...]
 
 
@@ -31,6 +41,8 @@ def encode(guide: Guide, tensors: dict[str, Tensor]) -> dict[str, Any]:
     }
     if isinstance(guide, PaperGuide):
         described |= {"functions": guide.functions, "rows": guide.rows}
+    if isinstance(guide, AmortizedGuide):
+        described["hidden"] = guide.hidden
     return described
 
 
@@ -44,8 +56,10 @@ def decode(value: Any, tensors: Tensors, model: ESMC) -> Guide:
         functions = fields.choice("functions", paper.FUNCTIONS)
         shapes = _paper_shapes(model, covariance, rows := fields.count("rows"))
     else:
-        covariance = fields.choice("covariance", ds.COVARIANCES)
-        shapes = _doubly_stochastic_shapes(model, covariance)
+        covariance = fields.choice("covariance", whitened.COVARIANCES)
+        shapes = _whitened_shapes(model, covariance)
+        if name == "amortized":
+            shapes |= _encoder_shapes(model, hidden := fields.items("hidden", int))
     fields.done()
     dtype = model.layers[0].pseudo_instances.dtype
     values = {path: tensors.take(f"guide.{path}", shape, dtypes=(dtype,)) for path, shape in shapes.items()}
@@ -53,6 +67,9 @@ def decode(value: Any, tensors: Tensors, model: ESMC) -> Guide:
     if name == "paper":
         like = torch.zeros(rows, 1, dtype=dtype)
         guide = PaperGuide(model, like, like, covariance=_any(covariance), functions=_any(functions), start="zero")
+    elif name == "amortized":
+        like = torch.zeros(1, 1, dtype=dtype)
+        guide = AmortizedGuide(model, like, like, hidden=hidden, covariance=_any(covariance), start="zero")
     else:
         like = torch.zeros(1, 1, dtype=dtype)
         guide = DoublyStochasticGuide(model, like, like, covariance=_any(covariance), start="zero")
@@ -79,7 +96,7 @@ def _paper_shapes(model: ESMC, covariance: str, rows: int) -> dict[str, Shape]:
     return shapes
 
 
-def _doubly_stochastic_shapes(model: ESMC, covariance: str) -> dict[str, Shape]:
+def _whitened_shapes(model: ESMC, covariance: str) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for layer in model.layers:
         s, O, M = layer.site, layer.outputs, layer.pseudo_count
@@ -91,6 +108,16 @@ def _doubly_stochastic_shapes(model: ESMC, covariance: str) -> dict[str, Shape]:
         }
         what, shape = spread[covariance]
         shapes |= {f"{s}_v_loc": (O, M), f"{s}_v_{what}_unconstrained": shape}
+    return shapes
+
+
+def _encoder_shapes(model: ESMC, hidden: list[int]) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    for layer in list(model.layers)[:-1]:
+        widths = [layer.pseudo_instances.shape[1] + 2 * model.labels, *hidden, 2 * layer.outputs]
+        for step, (inputs, outputs) in enumerate(pairwise(widths)):
+            place = f"{layer.site}_encoder.network.{2 * step}"  # between two linear maps stands an activation
+            shapes |= {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
     return shapes
 
 
@@ -109,9 +136,7 @@ def decode_class(value: Any) -> Any:
     fields = Fields(value, "the argument 'guide'")
     name, options = fields.choice("name", CLASSES), fields.take("options", dict)
     fields.done()
-    allowed = {"paper": ("covariance", "functions", "start"), "doubly_stochastic": ("covariance", "start", "scale")}[
-        name
-    ]
+    allowed = OPTIONS[name]
     for key, option in options.items():
         if key not in allowed or not isinstance(option, str | int | float):
             raise ModelFileError(f"the options of the guide {name!r} must be among {list(allowed)}; got {key!r:.60}")

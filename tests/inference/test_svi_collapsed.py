@@ -7,7 +7,7 @@ from tiny import agree, elbo, mean_and_error, shake, tiny_data, tiny_model
 from torch.distributions import MultivariateNormal
 
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
-from esmc_pyro.guides.doubly_stochastic import COVARIANCES
+from esmc_pyro.guides.whitened import COVARIANCES
 from esmc_pyro.models import ESMC, Experts, Gaussian, Layer, make_kernel, observed
 from esmc_pyro.objectives import CollapsedELBO, propagate
 

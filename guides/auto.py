@@ -1,0 +1,197 @@
+"""Pyro's autoguides as guides of this model: ``q`` over all that the model keeps once the rest is integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import pyro
+import pyro.distributions as dist
+import pyro.infer.autoguide as pyro_autoguide
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import (
+    AutoContinuous,
+    AutoDelta,
+    AutoDiagonalNormal,
+    AutoIAFNormal,
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
+from pyro.infer.autoguide.initialization import init_to_value
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from esmc_pyro.guides.base import Guide
+from esmc_pyro.guides.start import STARTS, label_informed_start
+from esmc_pyro.models import ESMC, Layer, NotPositiveDefiniteError
+from esmc_pyro.models.marginal import Marginal
+from esmc_pyro.randomness import seeded
+from esmc_pyro.validation import check_choice
+
+AUTOGUIDES: dict[str, type[pyro_autoguide.AutoGuide]] = {
+    "auto_delta": AutoDelta,
+    "auto_normal": AutoNormal,
+    "auto_diagonal_normal": AutoDiagonalNormal,
+    "auto_multivariate_normal": AutoMultivariateNormal,
+    "auto_low_rank_multivariate_normal": AutoLowRankMultivariateNormal,
+    "auto_laplace_approximation": AutoLaplaceApproximation,
+    "auto_iaf_normal": AutoIAFNormal,
+}
+BY_SITE = (AutoDelta, AutoNormal)  # a factor for each site, so that a minibatch is a choice of rows
+# one normal distribution of all numbers (or the point that becomes its middle), whose median is its mean
+NORMAL = (AutoDiagonalNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal, AutoLaplaceApproximation)
+MEAN_DRAWS = 4000
+
+
+class MarginalGuide(Guide):
+    """One of Pyro's autoguides on ``models.marginal.Marginal``: ``q(v_c, ..., v_z, c, ..., z)`` of the training rows.
+
+    ``auto`` is the autoguide's class, or anything that makes one from a program, such as
+    ``partial(AutoLowRankMultivariateNormal, rank=5)``. ``u = Lw v`` and ``f ~ p(f | u)`` follow from the draw, and the
+    local sites are drawn together with ``v``: call the guide itself. ``start`` is as in the other guides (a flow begins
+    at a standard normal all the same).
+
+    Those with a factor for each site (``BY_SITE``) take minibatches; the others keep one vector of all the numbers of
+    all rows, and so need all rows at once. After a fit ``AutoLaplaceApproximation`` is the normal distribution with
+    the curvature at the maximum that the fit found.
+    """
+
+    def __init__(
+        self,
+        model: ESMC,
+        X: Tensor,
+        Y: Tensor,
+        *,
+        auto: Callable[..., pyro_autoguide.AutoGuide] = AutoNormal,
+        start: Literal["labels", "zero"] = "labels",
+    ) -> None:
+        super().__init__(model)
+        check_choice(start, STARTS, "start")
+        if any(part._pyro_samples for part in model.modules() if isinstance(part, PyroModule)):
+            raise ValueError(
+                "the model must have plain parameters for an autoguide, which would draw those with a prior apart from "
+                "u; got a model with priors (use the guide 'doubly_stochastic', or NUTS)"
+            )
+        self._joint = (Marginal(model),)  # in a tuple for the same reason as the model
+        self.rows = len(X)
+        made = auto(self.joint, **self._starting_at(auto, X, Y, start))
+        if not isinstance(made, (AutoContinuous, *BY_SITE)):
+            known = sorted(kind.__name__ for kind in AUTOGUIDES.values())
+            raise ValueError(f"auto must make one of {known} or another AutoContinuous; got {type(made).__name__}")
+        made.create_plates = _instances  # left to themselves they would choose rows of their own
+        self.needs_all_rows = not isinstance(made, BY_SITE)
+        self.is_point = isinstance(made, AutoDelta | AutoLaplaceApproximation)
+        self.auto = made
+        with _default_dtype(X.dtype), torch.no_grad():
+            poutine.block(made)(X, Y, None)  # its parameters are made at the first call, with the sizes it sees then
+
+    def _starting_at(self, auto: Callable[..., Any], X: Tensor, Y: Tensor, start: str) -> dict[str, Any]:
+        """The autoguide's first means, as its option ``init_loc_fn``."""
+        if start == "labels":
+            us = label_informed_start(self.model, X, Y)
+        else:
+            us = [X.new_zeros(layer.outputs, layer.pseudo_count) for layer in self.model.layers]
+        with torch.no_grad():
+            outputs = self.model.plug_in(X, us)
+            values = {}
+            for layer, u, output in zip(self.model.layers, us, outputs, strict=True):
+                values |= {f"v_{layer.site}": layer.whiten(u), layer.site: output}
+        kind = auto.func if isinstance(auto, partial) else auto
+        flow = isinstance(kind, type) and issubclass(kind, pyro_autoguide.AutoNormalizingFlow)
+        return {} if flow else {"init_loc_fn": init_to_value(values=values)}
+
+    @property
+    def joint(self) -> nn.Module:
+        return self._joint[0]
+
+    def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
+        if self.needs_all_rows and rows is not None:
+            if not torch.equal(rows, torch.arange(len(X), device=rows.device)):
+                raise ValueError(
+                    f"rows must be None or all {len(X)} rows in order: {type(self.auto).__name__} draws all rows at "
+                    f"once; got {len(rows)} of them"
+                )
+            rows = None
+        self.auto(X, Y, rows)
+
+    def sample_globals(self) -> list[Tensor]:
+        us = []
+        latent = self.auto.sample_latent() if self.needs_all_rows else None
+        begin = 0
+        for layer, plate in self._plates():
+            end = begin + layer.outputs * layer.pseudo_count
+            with plate:
+                if latent is None:
+                    v = pyro.sample(f"v_{layer.site}", self._q_v(layer))
+                else:  # the vector of all numbers begins with every v, as Marginal does
+                    v = latent[..., begin:end].unflatten(-1, (layer.outputs, layer.pseudo_count))
+                    v = v.squeeze(-3) if v.dim() > 2 else v  # particles leave the dimension of the plate before v's own
+                    pyro.deterministic(f"v_{layer.site}", v, event_dim=1)
+                u = pyro.deterministic(f"u_{layer.site}", v @ layer.factor().mT, event_dim=1)
+                pyro.sample(f"f_{layer.site}", layer.functions_given(u))
+            us.append(u)
+            begin = end
+        return us
+
+    def _q_v(self, layer: Layer) -> dist.TorchDistribution:
+        """``q(v)`` of a layer where each site has a factor: batch O, event M."""
+        name = f"v_{layer.site}"
+        if isinstance(self.auto, AutoDelta):
+            return dist.Delta(getattr(self.auto, name), event_dim=1)
+        return dist.Normal(getattr(self.auto.locs, name), getattr(self.auto.scales, name)).to_event(1)
+
+    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
+        raise TypeError("an autoguide draws its local sites together with v; call guide(X, Y, rows)")
+
+    @torch.no_grad()
+    def u_means(self) -> list[Tensor]:
+        """``E u``; of a flow, which has no mean in closed form, the mean of ``MEAN_DRAWS`` draws, always the same."""
+        if isinstance(self.auto, NORMAL):
+            middle = self.auto.median()
+            vs = [middle[f"v_{layer.site}"] for layer in self.model.layers]
+        elif isinstance(self.auto, BY_SITE):
+            vs = [self._q_v(layer).mean for layer in self.model.layers]
+        else:
+            with seeded(0), pyro.plate("draws", MEAN_DRAWS, dim=-3):
+                return [u.mean((0, 1)) for u in self.sample_globals()]
+        return [v @ layer.factor().mT for layer, v in zip(self.model.layers, vs, strict=True)]
+
+    def finish(self, X: Tensor, Y: Tensor) -> None:
+        """Laplace's covariance, the inverse of the curvature of ``-ln p`` where the fit ended."""
+        if isinstance(self.auto, AutoLaplaceApproximation):
+            try:
+                normal = self.auto.laplace_approximation(X, Y, None)
+            except torch.linalg.LinAlgError:
+                raise NotPositiveDefiniteError(
+                    "the posterior has no peak where the fit ended, so Laplace's approximation has no covariance; "
+                    "expected a fit that has converged (try more epochs)"
+                ) from None
+            normal.create_plates = _instances
+            self.auto, self.is_point = normal, False
+
+
+def _instances(X: Tensor, Y: Tensor, rows: Tensor | None) -> pyro.plate:
+    """The plate over instances, as ``Marginal`` has it."""
+    return pyro.plate("instances", len(X), subsample=rows, dim=-1)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """The networks of a flow are made in the default precision, which may not be the model's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def is_autoguide(guide: Any) -> bool:
+    """Whether ``guide`` is a class of Pyro's autoguides, or ``partial`` of one."""
+    kind = guide.func if isinstance(guide, partial) else guide
+    return isinstance(kind, type) and issubclass(kind, pyro_autoguide.AutoGuide)
