@@ -29,7 +29,7 @@ from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.metrics import evaluate
-from esmc_pyro.models import ESMC, Layer, Likelihood, make_kernel, rules
+from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kernel, rules
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
@@ -43,6 +43,7 @@ CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS = 60  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LEAST_ROWS = 10  # fewer labelled rows are not split
+JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Settings:
 
     ``features`` is the kind of feature map; ``lengthscale`` is in medians of the distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
-    prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``.
+    prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``. ``B`` is that of ``EEOE``, 1 is
+    ``Bernoulli``; it counts where the user names no likelihood.
     """
 
     features: str = "identity"
@@ -60,6 +62,7 @@ class Settings:
     amplitude: float = 4.0
     coupling: float = 0.8
     curvature: float = 0.0
+    B: float = 1.0
 
 
 # searched in this order, each with the others at the best found so far
@@ -70,6 +73,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     ),
     tuple({"amplitude": a} for a in (1.0, 2.0, 8.0)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
+    ({"B": 3.0},),
     ({"curvature": 1.0},),
 )
 
@@ -150,14 +154,17 @@ def curve(
 
 
 def fit_settings(
-    X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, *, pseudo: int | None = None,
+    X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
     epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
 
-    ``spread=False`` leaves out Laplace's spread, a pass over all features that the means do not need.
+    ``spread=False`` leaves out Laplace's spread, a pass over all features that the means do not need. A ``likelihood``
+    of None is the one of the settings.
     """
+    if likelihood is None:
+        likelihood = EEOE(settings.B) if settings.B > 1 else Bernoulli()
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = _start(model, X, Y)
@@ -183,32 +190,43 @@ def held_out_score(Y: Tensor, z: Tensor) -> float:
     return 0.5 * (values["auc"] + values["lrap"])
 
 
-def hold_out(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A fifth of at most ``SEARCH_ROWS`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows."""
+def hold_out(rows: int, seed: int, fold: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A fifth of at most ``SEARCH_ROWS`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows.
+
+    ``fold`` 0 to 4 gives each of the five fifths.
+    """
     order = np.random.default_rng(seed).permutation(rows)[:SEARCH_ROWS]
     held = len(order) // 5 if rows >= LEAST_ROWS else 0
-    return order[:held], order[held:]
+    first = fold * held
+    return order[first : first + held], np.concatenate([order[:first], order[first + held :]])
+
+
+def fold_count(rows: int) -> int:
+    """How many fifths are held out in turn, so that ``JUDGES`` rows judge a candidate: from 5 of few rows to 1."""
+    held = len(hold_out(rows, 0)[0])
+    return min(5, -(-JUDGES // held)) if held else 0
 
 
 def search(
-    X: Any, Y: Tensor, likelihood: Likelihood, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
+    X: Any, Y: Tensor, likelihood: Likelihood | None, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
     progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
     """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. Models with at most
-    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves. What is in ``fixed`` is not
-    searched. Without rows to hold out the settings stay as they start; Ctrl-C ends the search at the best so far.
+    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by fold. What is in
+    ``fixed`` is not searched. Without rows to hold out the settings stay as they start; Ctrl-C ends the search at the
+    best so far. A ``likelihood`` of None leaves it to the settings.
     """
-    held, rest = hold_out(len(Y), seed)
     best = replace(Settings(features=kinds[0]), **fixed)
-    if not len(held):
+    folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
+    if not folds:
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
-    mapped: dict[str, tuple[Tensor, Tensor]] = {}
+    mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for kind in kinds:
-        feature_map = FeatureMap.from_data(X[rest], kind, seed)
-        mapped[kind] = feature_map(X[rest]), feature_map(X[held])
-    Y_rest, Y_held = Y[torch.as_tensor(rest)], Y[torch.as_tensor(held)]
+        maps = [FeatureMap.from_data(X[rest], kind, seed) for _, rest in folds]
+        mapped[kind] = [(made(X[rest]), made(X[held])) for made, (held, rest) in zip(maps, folds, strict=True)]
+    Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
     memory = SearchMemory(
@@ -216,25 +234,30 @@ def search(
     )
     stopped: list[bool] = []
 
+    def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
+        pseudo = min(len(x), SEARCH_PSEUDO)
+        posterior = fit_settings(x, y, settings, likelihood, pseudo=pseudo, seed=seed, spread=False)
+        stopped.append(posterior.interrupted)
+        return posterior.predict(x_held)
+
     def score(settings: Settings) -> float:
         if settings not in found and (kept := memory.get(settings)) is not None:
             found[settings] = kept
             tried.append(asdict(settings) | {"score": kept[0]})
         elif settings not in found:
-            x, x_held = mapped[settings.features]
-            pseudo = min(len(rest), SEARCH_PSEUDO)
-            posterior = fit_settings(x, Y_rest, settings, likelihood, pseudo=pseudo, seed=seed, spread=False)
-            z = posterior.predict(x_held)
-            stopped.append(posterior.interrupted)
+            z = torch.cat(
+                [predict(settings, x, y, new) for (x, new), y in zip(mapped[settings.features], Y_rest, strict=True)]
+            )
             found[settings] = (held_out_score(Y_held, z), z)
             tried.append(asdict(settings) | {"score": found[settings][0]})
-            if not posterior.interrupted:
+            if not any(stopped):
                 memory.put(settings, found[settings][0], z)
         return found[settings][0]
 
     score(best)
     groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
-    changes = [{name: value for name, value in change.items() if name not in fixed} for g in groups for change in g]
+    settled = {*fixed, *(() if likelihood is None else ("B",))}
+    changes = [{name: value for name, value in change.items() if name not in settled} for g in groups for change in g]
     for change in tqdm([c for c in changes if c], disable=not progress, desc="search", unit="candidate"):
         candidate = replace(best, **change)
         # a fit that was cut short proves nothing, and ends the search

@@ -11,7 +11,7 @@ import torch
 
 from esmc_pyro import default
 from esmc_pyro.default import Settings
-from esmc_pyro.models import Bernoulli, rules
+from esmc_pyro.models import EEOE, Bernoulli, rules
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 GROUPS = (({"kernel": "matern32", "lengthscale": 2.0},), ({"amplitude": 1.0},), ({"curvature": 1.0},))
@@ -32,6 +32,7 @@ def search(X: np.ndarray, Y: np.ndarray, **options: Any) -> default.Search:
 def test_held_out_labels_do_not_reach_the_fits(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "CANDIDATES", ())  # or the poisoned labels would choose other settings
     X, Y = make_data()
+    monkeypatch.setattr(default, "JUDGES", 1)  # one fold: in turn, every row is held out
     held, rest = default.hold_out(len(Y), 0)
     poisoned = Y.copy()
     poisoned[held] = 1 - poisoned[held]
@@ -44,7 +45,7 @@ def test_held_out_labels_do_not_reach_the_fits(make_data: Make, monkeypatch: pyt
 
 def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    _, rest = default.hold_out(len(Y), 0)
+    rests = [default.hold_out(len(Y), 0, fold)[1] for fold in range(5)]
     seen: list[torch.Tensor] = []
     inner = default.fit_settings
 
@@ -54,8 +55,8 @@ def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monke
 
     monkeypatch.setattr(default, "fit_settings", watch)
     search(X, Y)
-    assert len(seen) == 4
-    assert all(torch.equal(y, torch.as_tensor(Y[rest])) for y in seen)
+    assert len(seen) == 4 * 5
+    assert all(torch.equal(y, torch.as_tensor(Y[rests[place % 5]])) for place, y in enumerate(seen))
 
 
 def test_the_search_keeps_the_best_and_repeats_itself(make_data: Make) -> None:
@@ -111,6 +112,26 @@ def test_hold_out_takes_a_fifth_of_few_rows() -> None:
     assert len(held) == default.SEARCH_ROWS // 5
     assert len(held) + len(rest) == default.SEARCH_ROWS
     assert [len(part) for part in default.hold_out(9, 0)] == [0, 9]
+
+
+def test_few_rows_are_held_out_in_turn() -> None:
+    assert [default.fold_count(rows) for rows in (9, 10, 400, 1500, 2500, 10**5)] == [0, 5, 5, 2, 1, 1]
+    folds = [default.hold_out(53, 3, fold) for fold in range(5)]
+    held = np.concatenate([held for held, _ in folds])
+    assert len(held) == len(set(held)) == 50
+    assert all(sorted([*held, *rest]) == list(range(53)) for held, rest in folds)
+
+
+def test_experts_are_chosen_where_no_likelihood_is_named(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(default, "CANDIDATES", (({"B": 3.0},),))
+    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
+    assert list(found.tried["B"]) == [1.0, 3.0]
+    assert len(search(X, Y).tried) == 1  # a likelihood that is named has its own B
+    x, y = torch.as_tensor(X), torch.as_tensor(Y)
+    with_experts = default.fit_settings(x, y, Settings(B=3.0))
+    assert (type(with_experts.model.likelihood), with_experts.model.likelihood.B) == (EEOE, 3.0)
+    assert type(default.fit_settings(x, y, Settings()).model.likelihood) is Bernoulli
 
 
 def test_the_model_is_what_the_settings_say(make_data: Make) -> None:
