@@ -261,13 +261,12 @@ class _Run:
 
     def table(self, done: list[Tensor]) -> pd.DataFrame:
         """The simulations as the frame of ``SBC``."""
-        parts = []
-        for number, lines in enumerate(done):
-            part = pd.DataFrame(lines.numpy(), columns=list(COLUMNS)).astype({"rank": int})
-            part.insert(0, "quantity", list(self.quantities))
-            part.insert(0, "simulation", number)
-            parts.append(part)
-        return pd.concat(parts, ignore_index=True)
+        values = torch.stack(done).numpy()
+        names = list(self.quantities)
+        table = pd.DataFrame(values.reshape(-1, len(COLUMNS)), columns=list(COLUMNS)).astype({"rank": int})
+        table.insert(0, "quantity", np.tile(np.array(names, dtype=object), len(done)))
+        table.insert(0, "simulation", np.repeat(np.arange(len(done)), len(names)))
+        return table
 
 
 class _Memory:

@@ -76,7 +76,7 @@ def fit_exact(model: ESMC, X: Tensor, Y: Tensor, X_unlabeled: Tensor | None = No
     return Posterior(model, Exact(model, x, Y, **options))
 
 
-def calibrate(fit: Callable[..., Posterior], simulations: int = 400, **options: Any) -> SBC:
+def calibrate(fit: Callable[..., Posterior], simulations: int = 250, **options: Any) -> SBC:
     model, X = problem(Gaussian(0.5))
     given = {"labelled": N, "simulations": simulations, "progress": False} | options
     return simulation_based_calibration(model, X, fit, **given)
@@ -85,16 +85,16 @@ def calibrate(fit: Callable[..., Posterior], simulations: int = 400, **options: 
 def test_an_exact_posterior_has_uniform_ranks_and_the_right_spread() -> None:
     found = calibrate(fit_exact)
     assert found.p_value > 0.01
-    assert found.ranks.shape == (400, 7)
+    assert found.ranks.shape == (250, 7)
     assert found.ranks.min().min() == 0
     assert found.ranks.max().max() == found.draws == 99
     spread = found.spread()
     assert ((spread["spread"] - 1).abs() < 3.5 * spread["spread_error"]).all()
-    assert spread["spread_error"].between(0.02, 0.1).all()
+    assert spread["spread_error"].between(0.02, 0.12).all()
 
 
 def test_a_posterior_that_is_too_narrow_gives_a_u_and_its_factor() -> None:
-    found = calibrate(partial(fit_exact, factor=0.5))
+    found = calibrate(partial(fit_exact, factor=0.5), simulations=120)
     for quantity in ("z[0, 0]", "z[9, 1]", "mean z of label 0", "mean z of label 1"):  # linear, so the factor is exact
         line = found.summary().loc[quantity]
         assert line["p_value"] < 1e-4
@@ -105,7 +105,7 @@ def test_a_posterior_that_is_too_narrow_gives_a_u_and_its_factor() -> None:
 
 
 def test_a_posterior_that_is_too_wide_gives_a_hill() -> None:
-    found = calibrate(partial(fit_exact, factor=2.0), simulations=200)
+    found = calibrate(partial(fit_exact, factor=2.0), simulations=100)
     counts, expected = found.histogram("mean z of label 0")
     assert counts[0] + counts[-1] < 0.5 * (expected[0] + expected[-1])
     assert found.p_value < 1e-4
@@ -113,7 +113,7 @@ def test_a_posterior_that_is_too_wide_gives_a_hill() -> None:
 
 
 def test_a_shifted_posterior_gives_a_slope() -> None:
-    found = calibrate(partial(fit_exact, shift=1.0), simulations=200)
+    found = calibrate(partial(fit_exact, shift=1.0), simulations=60)
     ranks = found.ranks["mean z of label 1"]
     assert ranks.mean() < 30
     assert found.p_value < 1e-4
@@ -122,7 +122,7 @@ def test_a_shifted_posterior_gives_a_slope() -> None:
 def test_the_chi_square_p_value_is_itself_uniform_under_uniform_ranks() -> None:
     rng = np.random.default_rng(0)
     p = []
-    for _ in range(300):
+    for _ in range(100):
         table = pd.DataFrame({"simulation": range(100), "quantity": "a", "rank": rng.integers(0, 100, 100)})
         p.append(SBC(table, 99).p_value)
     assert stats.kstest(p, "uniform").pvalue > 0.01
@@ -137,7 +137,7 @@ def test_bins_hold_every_rank_once_also_when_their_sizes_differ() -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    found = calibrate(fit_exact, 200, quantities={"nothing": lambda sites: torch.zeros(len(sites["z"]))})
+    found = calibrate(fit_exact, 60, quantities={"nothing": lambda sites: torch.zeros(len(sites["z"]))})
     assert found.p_value > 0.01
 
 
