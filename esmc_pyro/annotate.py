@@ -71,6 +71,7 @@ def missing_labels(
     return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)[:n]
 
 
+@torch.no_grad()
 def worth_labelling(
     posterior: Posterior, X: Tensor, labels: Sequence[str], n: int, draws: int, seed: int, top: int = 3
 ) -> pd.DataFrame:

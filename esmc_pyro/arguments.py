@@ -48,7 +48,9 @@ def _check_names(given: Mapping[str, Any]) -> None:
     _name_or("inference", given, INFERENCES, callable(given["inference"]))
     _name_or("likelihood", given, ("auto", *LIKELIHOODS), isinstance(given["likelihood"], Likelihood))
     if isinstance(given["likelihood"], str) and given["likelihood"] == "mpu":
-        raise ValueError("likelihood must be an object where it has a rate to know, models.MPU(c); got 'mpu'")
+        raise ValueError(
+            "likelihood must be an object where it has a rate to know, models.MPU(c), or 'mpu_learned'; got 'mpu'"
+        )
     preset, guide, kernel = given["preset"], given["guide"], given["kernel"]
     _name_or("preset", given, PRESETS, preset is None or isinstance(preset, Setting) or callable(preset))
     _name_or("guide", given, GUIDES, guide is None or callable(guide))
@@ -88,8 +90,9 @@ def _check_together(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
             raise ValueError(f"guide must be 'paper' for inference='analytic'; got {guide!r}")
     if is_default(inference, guide, preset):
         refuse(("widths",), "without a named inference ('svi' or 'analytic')")
-    experts = isinstance(given["likelihood"], str) and given["likelihood"] in ("experts", "eeoe")
+    experts = isinstance(given["likelihood"], str) and given["likelihood"] in ("experts", "eeoe", "eeoe_learned")
     if given["B"] is not None and not experts:
         raise ValueError(
-            f"B needs likelihood='experts' or 'eeoe'; got B={given['B']!r} with likelihood={given['likelihood']!r}"
+            f"B needs likelihood='experts', 'eeoe' or 'eeoe_learned'; "
+            f"got B={given['B']!r} with likelihood={given['likelihood']!r}"
         )

@@ -26,7 +26,7 @@ from esmc_pyro.guides import Guide
 from esmc_pyro.inference.analytic import Setting
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.metrics import lrap
-from esmc_pyro.models import ESMC, Bernoulli, Likelihood, make_likelihood, rules
+from esmc_pyro.models import ESMC, Bernoulli, Likelihood, make_likelihood
 from esmc_pyro.named import Choice
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.validation import check_number
@@ -43,8 +43,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli"
-    B : experts of the likelihoods "experts" and "eeoe"; None is the paper's rule
+    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli". What a name leaves open,
+        such as propensities or where learned rates start, is taken from the labels
+    B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
     kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features); "auto" is chosen on
         held-out rows (RBF, the paper's, with a named inference)
     inference : "auto" (the default's own training), "svi", "analytic", or a function called as ``fit_svi`` is
@@ -193,9 +194,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return self.likelihood
         if self.likelihood == "auto":
             return Bernoulli()
-        if self.likelihood in ("experts", "eeoe"):
-            return make_likelihood(self.likelihood, B=rules.experts_from_ratio(Y) if self.B is None else self.B)
-        return make_likelihood(self.likelihood)
+        return make_likelihood(self.likelihood, Y, **({} if self.B is None else {"B": self.B}))
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Take in new rows without starting over (``online.take_in``); the first call is ``fit``.
@@ -265,6 +264,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return pd.DataFrame(values, index=X.index, columns=list(self.label_names_))
         return values
 
+    @torch.no_grad()
     def _log_odds(self, z: Tensor) -> Tensor:
         return torch.logit(self.model_.likelihood.prob(z).double(), eps=1e-9)
 
@@ -279,6 +279,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         """``P(y = 1)`` of every label, calibrated on held-out training rows: rows x K."""
         return self._frame(self._calibrated(self._z(X)).float().numpy(), X)
 
+    @torch.no_grad()
     def suitability(self, X: Any, draws: int = 30) -> Any:
         """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K."""
         check_number(draws, "draws", low=1, whole=True)

@@ -63,7 +63,9 @@ class Posterior:
         known = {*SITES, *(site for layer in self.model.layers for site in (layer.site, layer.hat))}
         for site in sites:
             check_choice(site, known, "sites")
-        widest = max(self.model.labels * getattr(self.model.likelihood, "B", 1), *self._pseudo_counts())
+        likelihood = self.model.likelihood
+        experts = likelihood.B if getattr(likelihood, "explicit", False) else 1
+        widest = max(self.model.labels * experts, *self._pseudo_counts())
         together = max(1, int(LIMIT // (widest * min(block, len(X)))))
         with seeded(seed):
             parts = [self._draw(X, min(together, draws - done), sites, block) for done in range(0, draws, together)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from esmc_pyro import report_figures as drawn
 from esmc_pyro import report_numbers as numbers
@@ -139,10 +141,11 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
         + [f"{layer.site} ({layer.outputs})" for layer in model.layers]
     )
     likelihood = type(model.likelihood).__name__
-    for name in ("B", "c"):
-        value = getattr(model.likelihood, name, None)
-        if value is not None:
-            likelihood += f", {name} = {float(value):g}"
+    for name in inspect.signature(type(model.likelihood)).parameters:
+        if name in ("B", "c", "propensity", "miss", "leak"):
+            values = torch.as_tensor(getattr(model.likelihood, name)).detach()
+            span = f"{values.min():.3g}" if values.min() == values.max() else f"{values.min():.3g} to {values.max():.3g}"
+            likelihood += f", {name} = {span}"
     facts = [
         ("Fitted by", _fitted_by(classifier)),
         ("Features", classifier.feature_map_.kind),

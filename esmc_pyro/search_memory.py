@@ -14,6 +14,7 @@ from torch import Tensor
 
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.inference.svi_state import describe
+from esmc_pyro.models import Likelihood
 from esmc_pyro.tensor_file import fingerprint
 
 
@@ -66,7 +67,7 @@ def _key(settings: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Kernel):
+    if isinstance(value, Kernel | Likelihood):
         return f"{describe(value)} {fingerprint(*value.parameters())}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_text(item)}" for key, item in value.items())

@@ -18,7 +18,7 @@ from scipy import sparse
 from esmc_pyro import ESMCClassifier, default, feature_map
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import fit_svi
-from esmc_pyro.models import MPU, Bernoulli, Experts, Gaussian
+from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Gaussian, LearnedMPU
 
 N, F, K = 30, 5, 4
 
@@ -72,6 +72,8 @@ def _arguments() -> dict[str, tuple[dict[str, Any], str]]:
         "gaussian": (svi | {"likelihood": "gaussian"}, "dense"),
         "gaussian, learned": (svi | {"likelihood": Gaussian(0.5, learn_noise=True)}, "dense"),
         "mpu": (svi | {"likelihood": MPU(0.3, 1.2)}, "dense"),
+        "eeoe, per label": (svi | {"likelihood": EEOE([1.0, 2.0, 3.0, 4.0])}, "dense"),
+        "mpu, learned per label": (svi | {"likelihood": LearnedMPU([0.1, 0.2, 0.3, 0.4])}, "dense"),
         "experts, summed out": (svi | {"likelihood": Experts(3, 0.9, explicit=False)}, "dense"),
         "default, likelihood object": ({"likelihood": Bernoulli(1.7)}, "dense"),
         "paper": (svi | {"guide": "paper"}, "frames"),
@@ -82,6 +84,9 @@ def _arguments() -> dict[str, tuple[dict[str, Any], str]]:
     } | {
         f"preset {name}": ({"preset": name, "epochs": 2}, "dense")
         for name in ("default", "paper", "authors_b0", "authors_experts", "authors_semisupervised")
+    } | {
+        name: (svi | {"likelihood": name}, "dense")
+        for name in LIKELIHOODS if name not in ("bernoulli", "experts", "eeoe", "gaussian", "mpu")
     }  # fmt: skip
 
 

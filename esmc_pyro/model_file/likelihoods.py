@@ -11,18 +11,26 @@ from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.model_file.kernels import refuse_priors
 from esmc_pyro.models import LIKELIHOODS, Likelihood, make_likelihood
 
-# the constructor's arguments, which are attributes of the same names
+# the constructor's arguments, which are attributes of the same names: numbers, or parameters
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "experts": ("B", "lambda_", "explicit"),
     "eeoe": ("B", "lambda_"),
+    "eeoe_learned": ("B", "lambda_"),
     "bernoulli": ("lambda_",),
+    "polya_gamma": ("lambda_",),
+    "probit": ("lambda_",),
     "gaussian": ("noise",),
     "mpu": ("c", "lambda_"),
+    "mpu_learned": ("c", "lambda_"),
+    "propensity": ("propensity", "lambda_"),
+    "noisy_or": ("miss", "leak", "lambda_"),
 }
+# a value that any parameter of this name may have, in place of what its tensor says
+PLACEHOLDERS = {"B": 2.0}
 
 
 def encode(likelihood: Likelihood, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """A description of ``likelihood``; a noise that is learned goes to ``tensors`` under ``name``."""
+    """A description of ``likelihood``; what is learned, or differs by label, goes to ``tensors`` under ``name``."""
     kinds = {kind: key for key, kind in LIKELIHOODS.items() if key in ARGUMENTS}
     if type(likelihood) not in kinds:
         raise ModelFileError(
@@ -43,17 +51,23 @@ def encode(likelihood: Likelihood, name: str, tensors: dict[str, Tensor]) -> dic
     }
 
 
-def decode(value: Any, name: str, tensors: Tensors) -> Likelihood:
-    """The likelihood of this description."""
+def decode(value: Any, name: str, tensors: Tensors, labels: int | None = None) -> Likelihood:
+    """The likelihood of this description, for ``labels`` labels (any number if None)."""
     fields = Fields(value, "the likelihood")
     kind = fields.choice("name", ARGUMENTS)
     given = Fields(fields.take("arguments", dict), f"the arguments of the likelihood {kind!r}")
     learned = fields.items("learned", str)
     fields.done()
     options: dict[str, Any] = {}
+    parameters: dict[str, Tensor] = {}
     for key in ARGUMENTS[kind]:
-        if kind == "gaussian" and f"{name}.noise_unconstrained" in tensors:
-            options["learn_noise"] = True
+        path = f"{key}_unconstrained"
+        if f"{name}.{path}" in tensors:
+            parameters[path] = tensors.take(f"{name}.{path}", (), *([] if kind == "gaussian" else [(labels,)]))
+            if kind == "gaussian":
+                options["learn_noise"] = True
+            else:
+                options[key] = torch.full_like(parameters[path], PLACEHOLDERS.get(key, 0.5))
         elif key == "explicit":
             options[key] = given.take(key, bool)
         else:
@@ -63,9 +77,14 @@ def decode(value: Any, name: str, tensors: Tensors) -> Likelihood:
         likelihood = make_likelihood(kind, **options)
     except (ValueError, OverflowError) as error:
         raise ModelFileError(f"the likelihood {kind!r} cannot be made: {error}") from None
+    expected = sorted(path for path, _ in likelihood.named_parameters())
+    if sorted(parameters) != expected:
+        raise ModelFileError(f"the tensors of the likelihood {kind!r} must be {expected}; got {sorted(parameters)}")
     for path, parameter in likelihood.named_parameters():
-        parameter.data = tensors.take(f"{name}.{path}", ())
-        if not (likelihood.noise > 0 and torch.isfinite(torch.as_tensor(likelihood.noise))):
-            raise ModelFileError(f"tensor '{name}.{path}' must be the logarithm of a positive number")
+        parameter.data = parameters[path]
+        key = path.removesuffix("_unconstrained")
+        kept = getattr(likelihood, key).detach()
+        if not (torch.isfinite(kept) & (kept > 0)).all():
+            raise ModelFileError(f"tensor '{name}.{path}' must give positive finite values of {key}; got {kept!s:.60}")
         parameter.requires_grad_(path in learned)
     return likelihood

@@ -72,7 +72,7 @@ def decode(value: Any, tensors: Tensors, inputs: int, labels: int) -> ESMC:
         raise ModelFileError(f"the last layer must have an output for each of {labels} labels; got {inputs}")
     if len({parameter.dtype for layer in layers for parameter in layer.parameters()}) != 1:
         raise ModelFileError("the tensors of all layers must be of one type; got float32 and float64")
-    likelihood = likelihoods.decode(fields.take("likelihood", dict), "likelihood", tensors)
+    likelihood = likelihoods.decode(fields.take("likelihood", dict), "likelihood", tensors, labels)
     fields.done()
     return ESMC(layers, likelihood)
 

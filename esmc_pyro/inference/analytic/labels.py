@@ -14,7 +14,7 @@ from torch import Tensor
 
 from esmc_pyro.inference.analytic import bound, updates
 from esmc_pyro.inference.analytic.options import Options
-from esmc_pyro.models import Bernoulli, Experts, Gaussian, Likelihood, observed
+from esmc_pyro.models import Bernoulli, Experts, Gaussian, Likelihood, PolyaGamma, observed
 
 
 class LabelTerm(Protocol):
@@ -61,6 +61,9 @@ class GaussianTerm(_Rows):
 class ExpertsTerm(_Rows):
     """``B`` experts under the Jaakkola-Jordan bound ``G(t, xi)``; ``Bernoulli`` is one expert.
 
+    So is ``PolyaGamma``, whose conjugate updates these are: ``q(omega) = PG(1, xi)`` with ``E omega = 2 h(xi)`` adds
+    ``lambda² E omega`` to the precision of ``q(z)``, and its best ``xi² = lambda² E z²`` is the bound's.
+
     ``explicit``: every expert has its factor ``q(E_b)``; otherwise those that ``y = 0`` leaves free are integrated
     out, so that ``B`` factors are left where ``y = 1`` and one where ``y = 0``. ``clamp`` sets the mean of ``q(z)``
     to that number where ``y = 1``.
@@ -68,7 +71,7 @@ class ExpertsTerm(_Rows):
 
     def __init__(
         self,
-        likelihood: Experts | Bernoulli,
+        likelihood: Experts | Bernoulli,  # PolyaGamma is a Bernoulli
         *state: object,
         options: Options,
     ) -> None:
@@ -192,12 +195,12 @@ class QuadratureTerm(_Rows):
 def make_label_term(
     likelihood: Likelihood, Y: Tensor, z_loc: Tensor, z_var: Tensor, g2: float, options: Options
 ) -> LabelTerm:
-    """The term of this likelihood: exact for ``Gaussian``, ``G(t, xi)`` for experts and Bernoulli, quadrature for
-    others.
+    """The term of this likelihood: exact for ``Gaussian``, ``G(t, xi)`` for experts, Bernoulli and Pólya-Gamma,
+    quadrature for others.
     """
     state = (Y, z_loc, z_var, g2)
     # exact types: a subclass may have another density, which quadrature takes as it is
-    if type(likelihood) in (Experts, Bernoulli) and options.sigmoid == "jaakkola":
+    if type(likelihood) in (Experts, Bernoulli, PolyaGamma) and options.sigmoid == "jaakkola":
         return ExpertsTerm(likelihood, *state, options=options)
     if options.clamp is not None or options.xi_start is not None:
         raise ValueError(
