@@ -71,6 +71,16 @@ class Posterior:
             parts = [self._draw(X, min(together, draws - done), sites, block) for done in range(0, draws, together)]
         return {site: torch.cat([part[site] for part in parts]) for site in sites}
 
+    def to_arviz(self, X: Any, Y: Any, **options: Any) -> Any:
+        """Posterior, prior, posterior predictive, log-likelihood and data as ArviZ holds them; see ``arviz_data``.
+
+        ``options``: ``draws``, ``unit`` ("entries" or "instances", what LOO leaves out), ``rows``, ``label_names``,
+        ``inner``, ``seed``.
+        """
+        from esmc_pyro.arviz_data import to_arviz  # ArviZ takes a second to load
+
+        return to_arviz(self, X, Y, **options)
+
     def _pseudo_counts(self) -> list[int]:
         return [layer.pseudo_count for layer in self.model.layers]
 
