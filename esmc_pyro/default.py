@@ -28,7 +28,7 @@ from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
-from esmc_pyro.metrics import evaluate
+from esmc_pyro.metrics import held_out_score
 from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kernel, rules
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
@@ -182,12 +182,6 @@ def fit_settings(
     if spread:
         laplace_spread(posterior.model, posterior.guide, X, Y, features=features)
     return posterior
-
-
-def held_out_score(Y: Tensor, z: Tensor) -> float:
-    """What the search maximises: the mean of the paper's AUC and the label-ranking average precision."""
-    values = evaluate(Y.numpy(), z.numpy(), ks=(1,))
-    return 0.5 * (values["auc"] + values["lrap"])
 
 
 def hold_out(rows: int, seed: int, fold: int = 0) -> tuple[np.ndarray, np.ndarray]:

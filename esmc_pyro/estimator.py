@@ -43,8 +43,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli". What a name leaves open,
-        such as propensities or where learned rates start, is taken from the labels
+    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli", or
+        "eeoe" where the default's held-out rows prefer it. What a name leaves open, such as propensities or where
+        learned rates start, is taken from the labels
     B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
     kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features); "auto" is chosen on
         held-out rows (RBF, the paper's, with a named inference)
@@ -138,15 +139,16 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         likelihood = self._make_likelihood(y)
         if self._is_default():
             fixed = self._fixed()
+            chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
             found = default.search(
-                X[:labelled], y, likelihood, fixed, kinds, seed=self.random_state, progress=self.verbose,
+                X[:labelled], y, chosen, fixed, kinds, seed=self.random_state, progress=self.verbose,
                 checkpoint=kept,
             )  # fmt: skip
             feature_map = FeatureMap.from_data(X, found.settings.features, seed=self.random_state)
             x = feature_map(X)
             posterior = default.fit_settings(
-                x, y, found.settings, likelihood, pseudo=self.pseudo, epochs=self.epochs,
+                x, y, found.settings, chosen, pseudo=self.pseudo, epochs=self.epochs,
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,
                 checkpoint=kept,
             )  # fmt: skip

@@ -170,6 +170,11 @@ def evaluate(
     return {name: result[name] for name in _names(ks)}
 
 
+def held_out_score(Y: Labels, scores: npt.ArrayLike) -> float:
+    """What held-out rows choose by: the mean of the paper's AUC and the label-ranking average precision."""
+    return 0.5 * (paper_auc(Y, scores) + lrap(Y, scores))
+
+
 def bootstrap_intervals(
     Y: Labels,
     scores: npt.ArrayLike,

@@ -128,18 +128,22 @@ class MAP:
     The most probable whitened functions: the collapsed objective in the limit of no spread and no noise. The prior has
     mean 0 and scale 1, or, to go on from an earlier fit, the earlier posterior's (``prior``: a pair O x M, 1 x M a
     layer). The guide's spread does not enter; ``laplace_spread`` sets it afterwards. ``features`` are those of the
-    model's first layer, if other work shares them.
+    model's first layer, if other work shares them; ``kl_weight`` tempers the prior.
     """
 
     def __init__(
-        self, prior: Sequence[tuple[Tensor, Tensor]] | None = None, features: FrozenFeatures | None = None
+        self,
+        prior: Sequence[tuple[Tensor, Tensor]] | None = None,
+        features: FrozenFeatures | None = None,
+        kl_weight: float = 1.0,
     ) -> None:
-        self.prior, self.features = prior, features
+        check_number(kl_weight, "kl_weight", low=0)
+        self.prior, self.features, self.kl_weight = prior, features, kl_weight
 
     def __call__(self, model: ESMC, guide: Guide) -> MAPLoss:
         if not isinstance(guide, DoublyStochasticGuide):
             raise ValueError(f"the objective 'map' needs the guide 'doubly_stochastic'; got {type(guide).__name__}")
-        return MAPLoss(model, guide, self.prior, self.features)
+        return MAPLoss(model, guide, self.prior, self.features, self.kl_weight)
 
 
 def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -162,9 +166,10 @@ class MAPLoss(nn.Module):
         guide: DoublyStochasticGuide,
         prior: Sequence[tuple[Tensor, Tensor]] | None = None,
         features: FrozenFeatures | None = None,
+        kl_weight: float = 1.0,
     ) -> None:
         super().__init__()
-        self.model, self.guide, self.prior = model, guide, prior
+        self.model, self.guide, self.prior, self.kl_weight = model, guide, prior, kl_weight
         self.features = FrozenFeatures(model.layers[0]) if features is None else features
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -179,7 +184,7 @@ class MAPLoss(nn.Module):
             if self.prior is not None:
                 mean, scale = self.prior[depth]
                 v = (v - mean) / scale
-            loss = loss + 0.5 * v.square().sum()
+            loss = loss + 0.5 * self.kl_weight * v.square().sum()
         return loss
 
 

@@ -15,12 +15,14 @@ from tqdm.auto import tqdm
 from esmc_pyro.guides import GUIDES, Guide, MarginalGuide
 from esmc_pyro.guides.auto import is_autoguide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
+from esmc_pyro.inference.held_out import HeldOut, check_held_out
 from esmc_pyro.inference.schedules import SCHEDULES, Plateau
 from esmc_pyro.inference.svi_state import SVIState, describe
 from esmc_pyro.models import ESMC
 from esmc_pyro.objectives import OBJECTIVES
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
+from esmc_pyro.tensor_file import fingerprint
 from esmc_pyro.validation import check_choice, check_data, check_number
 
 HISTORY = ("epoch", "elbo", "lr", "seconds", "rows_per_second")
@@ -58,6 +60,8 @@ def fit_svi(
     clip: float | None = 1e3,
     patience: int | None = None,
     tolerance: float = 1e-4,
+    held_out: tuple[Any, Any] | None = None,
+    kl_warm_up: int = 0,
     seed: int | None = 0,
     progress: bool = True,
     checkpoint: Checkpoint | Section | None = None,
@@ -68,7 +72,13 @@ def fit_svi(
     labelled and not, in random batches of at most ``batch_size``, as equal as can be. The history has a row an epoch
     (``HISTORY``): the mean of the ELBO estimates of its batches, the learning rate, seconds since the start and rows a
     second. ``patience`` stops the fit when the smoothed ELBO has not risen by ``tolerance`` (relative) for so many
-    epochs; ``clip`` bounds the norm of the gradient of the ELBO per row. Ctrl-C ends the fit and returns what was
+    epochs; ``clip`` bounds the norm of the gradient of the ELBO per row.
+
+    ``held_out`` are further rows ``(X, Y)`` that are not fitted: they score every epoch (``metrics.held_out_score``, a
+    column of the history), the fit ends at its best epoch, and ``patience`` counts the epochs since. ``kl_warm_up`` is
+    over how many epochs the weight of the prior rises to its own, for objectives that have one (``kl_weight``).
+
+    Ctrl-C ends the fit and returns what was
     fitted so far. With a ``checkpoint`` the state after an epoch is kept in a file; the same call, with model and guide
     made anew, goes on from there to the same result.
     """
@@ -88,6 +98,8 @@ def fit_svi(
         check_number(clip, "clip", low=0, above=True)
     if patience is not None:
         check_number(patience, "patience", low=1, whole=True)
+    check_number(kl_warm_up, "kl_warm_up", low=0, whole=True)
+    judges = None if held_out is None else check_held_out(held_out, X.shape[1], Y.shape[1])
     if isinstance(objective, str):
         check_choice(objective, OBJECTIVES, "objective")
         objective = OBJECTIVES[objective]()
@@ -105,18 +117,25 @@ def fit_svi(
             raise ValueError(
                 "model and guide must have something to learn; got neither with a parameter that is learned"
             )
-        run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip, guide.needs_all_rows)
+        if kl_warm_up and not hasattr(loss_of, "kl_weight"):
+            raise ValueError(
+                "kl_warm_up needs an objective with a weight on its prior, 'collapsed' or 'map'; "
+                f"got {describe(objective)}"
+            )
+        run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip, guide.needs_all_rows, kl_warm_up)
         stepper = optimizer(run.parameters, lr=lr)
         scheduler = SCHEDULES[schedule](stepper, lr, epochs * run.batches)
         history: list[dict[str, float]] = []
         plateau = Plateau(patience, tolerance)
+        judge = None if judges is None else HeldOut(model, guide, loss_of, judges[0].to(X), judges[1].to(Y))
         interrupted = False
         state = None
         if checkpoint is not None:
-            state = SVIState(checkpoint, loss_of, stepper, scheduler, plateau)
+            state = SVIState(checkpoint, loss_of, stepper, scheduler, plateau, judge)
             state.made_from(
                 X, Y, objective=describe(objective), epochs=epochs, batch_size=batch_size, lr=lr, seed=seed,
                 optimizer=describe(optimizer), schedule=schedule, clip=clip, patience=patience, tolerance=tolerance,
+                kl_warm_up=kl_warm_up, held_out=None if judge is None else fingerprint(judge.X, judge.Y),
             )  # fmt: skip
             history += state.restore()
             run.begun -= history[-1]["seconds"] if history else 0.0
@@ -124,7 +143,11 @@ def fit_svi(
             try:
                 while len(history) < epochs and not plateau.reached:
                     history.append(run.epoch(len(history) + 1, stepper, scheduler))
-                    plateau.add(history[-1]["elbo"])
+                    if judge is None:
+                        plateau.add(history[-1]["elbo"])
+                    else:
+                        history[-1]["held_out"] = judge.add()
+                        plateau.best, plateau.waited = judge.best, judge.waited
                     speed = f"{history[-1]['rows_per_second']:.0f}"
                     bar.set_postfix(elbo=f"{history[-1]['elbo']:.4g}", rows_per_s=speed, refresh=False)
                     bar.update()
@@ -133,25 +156,32 @@ def fit_svi(
                         state.save(history)
             except KeyboardInterrupt:
                 interrupted = True
+        if judge is not None:
+            judge.restore()
         if not interrupted:
             guide.finish(X, Y)
-    return Posterior(model, guide, pd.DataFrame(history, columns=list(HISTORY)), interrupted)
+    columns = [*HISTORY, *([] if judge is None else ["held_out"])]
+    return Posterior(model, guide, pd.DataFrame(history, columns=columns), interrupted)
 
 
 class _Run:
     """One fit: the loss, its data and what is learned."""
 
     def __init__(
-        self, loss_of: nn.Module, X: Tensor, Y: Tensor, batches: int, clip: float | None, whole: bool = False
+        self, loss_of: nn.Module, X: Tensor, Y: Tensor, batches: int, clip: float | None, whole: bool, warm_up: int
     ) -> None:
         self.loss_of, self.X, self.Y, self.batches, self.clip, self.whole = loss_of, X, Y, batches, clip, whole
+        self.warm_up, self.kl_weight = warm_up * batches, getattr(loss_of, "kl_weight", 1.0)
         self.parameters = [p for p in loss_of.parameters() if p.requires_grad]
         self.begun = time.perf_counter()
 
     def epoch(self, epoch: int, stepper: torch.optim.Optimizer, scheduler: Any) -> dict[str, float]:
         """One pass over the rows; returns its line of the history."""
         started, total, rows = time.perf_counter(), 0.0, len(self.X)
-        for batch in torch.randperm(rows).to(self.X.device).tensor_split(self.batches):
+        for place, batch in enumerate(torch.randperm(rows).to(self.X.device).tensor_split(self.batches)):
+            if self.warm_up:
+                step = (epoch - 1) * self.batches + place + 1
+                self.loss_of.kl_weight = self.kl_weight * min(1.0, step / self.warm_up)
             stepper.zero_grad()
             loss = self.loss_of(self.X, self.Y, None if self.whole else batch)
             if not torch.isfinite(loss):

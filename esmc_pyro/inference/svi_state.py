@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError, Section
+from esmc_pyro.inference.held_out import HeldOut
 from esmc_pyro.inference.schedules import Plateau
 from esmc_pyro.tensor_file import fingerprint
 
@@ -35,10 +36,16 @@ class SVIState:
     """The moving parts of one fit: what ``save`` writes after an epoch, ``restore`` puts back, to the last bit."""
 
     def __init__(
-        self, checkpoint: Checkpoint | Section, loss_of: nn.Module, stepper: Optimizer, scheduler: Any, plateau: Plateau
+        self,
+        checkpoint: Checkpoint | Section,
+        loss_of: nn.Module,
+        stepper: Optimizer,
+        scheduler: Any,
+        plateau: Plateau,
+        judge: HeldOut | None = None,
     ) -> None:
         self.section = checkpoint.section("fit") if isinstance(checkpoint, Checkpoint) else checkpoint
-        self.stepper, self.scheduler, self.plateau = stepper, scheduler, plateau
+        self.stepper, self.scheduler, self.plateau, self.judge = stepper, scheduler, plateau, judge
         self.parameters = {name: p for name, p in loss_of.named_parameters() if p.requires_grad}
         self.start = {name: _size(p) for name, p in loss_of.named_parameters()}
         self.model = [f"{type(part).__name__} {_plain(part)}" for part in loss_of.modules()]
@@ -94,6 +101,9 @@ class SVIState:
         )
         for key in ("smooth", "best", "waited"):
             setattr(self.plateau, key, config["plateau"][key])
+        if self.judge is not None:
+            self.judge.best, self.judge.waited = config["held_out"]
+            self.judge.kept = {name: tensors[f"best/{name}"] for name in self.parameters}
         torch.set_rng_state(tensors["random"])
 
     def save(self, history: list[dict[str, float]]) -> None:
@@ -116,6 +126,9 @@ class SVIState:
             "plateau": {key: getattr(self.plateau, key) for key in ("smooth", "best", "waited")},
             "start": self.start,
         }
+        if self.judge is not None:
+            config["held_out"] = [self.judge.best, self.judge.waited]
+            tensors |= {f"best/{name}": value for name, value in self.judge.kept.items()}
         self.section.put(self.origin, config, tensors)
 
 

@@ -215,13 +215,13 @@ def test_the_default_goes_on_from_any_stage(curved, writes, tmp_path):
     with quick(curved):
         expected = ESMCClassifier(epochs=3).fit(X, Y)
     path = tmp_path / "fit.checkpoint"
-    with pytest.MonkeyPatch.context() as patch, quick(curved):
+    with quick(curved), pytest.MonkeyPatch.context() as patch:
         stop_after(patch, writes)
         with pytest.raises(Stopped):
             ESMCClassifier(epochs=3).fit(X, Y, checkpoint=Checkpoint(path, every_seconds=0))
     # scores that count must go on counting where they were
     tried = min(writes, 4)
-    with pytest.MonkeyPatch.context() as patch, quick(curved):
+    with quick(curved), pytest.MonkeyPatch.context() as patch:
         scores = iter(range(tried, 4) if curved else range(-tried, -4, -1))
         patch.setattr(default, "held_out_score", lambda Y, z: float(next(scores)))
         resumed = ESMCClassifier(epochs=3).fit(X, Y, checkpoint=path)
