@@ -84,7 +84,7 @@ def nystroem_ridge(X: Array, Y: Array, seed: int, noise: float) -> Callable[[Arr
 
 def extra_trees(X: Array, Y: Array, seed: int, leaf: int) -> Callable[[Array], Scores]:
     """200 extremely randomised trees over all labels at once."""
-    forest = ExtraTreesRegressor(200, min_samples_leaf=leaf, max_features="sqrt", n_jobs=2, random_state=seed).fit(X, Y)
+    forest = ExtraTreesRegressor(200, min_samples_leaf=leaf, max_features="sqrt", random_state=seed).fit(X, Y)
     shape = (-1, Y.shape[1])  # scikit-learn drops the axis of a single label
     return lambda new: (forest.predict(new).reshape(shape),) * 2
 
