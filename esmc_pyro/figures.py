@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -20,10 +20,26 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from scipy import stats
 
 from esmc_pyro.models import EEOE, MPU
 
-__all__ = ["DARK", "LIGHT", "Suggestion", "Theme", "elbo_curve", "embed", "label_probability", "picture", "suggestions"]
+if TYPE_CHECKING:
+    from esmc_pyro.sbc import SBC
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "Suggestion",
+    "Theme",
+    "elbo_curve",
+    "embed",
+    "label_probability",
+    "latent_map",
+    "picture",
+    "rank_histograms",
+    "suggestions",
+]
 
 
 @dataclass(frozen=True)
@@ -118,6 +134,83 @@ def label_probability(
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, labelcolor=theme.ink, fontsize=10, loc="upper left", borderaxespad=0.2)
     name_axes(axes, theme, "suitability σ(λz)", "P(y = 1)")
+    return figure
+
+
+def rank_histograms(
+    results: Mapping[str, SBC], quantities: Sequence[str] | None = None, *, theme: Theme = LIGHT
+) -> Figure:
+    """Histograms of ranks (``sbc.SBC``): a row for each named result, a column for each of ``quantities`` (None: all).
+
+    The band holds 99 in 100 bars of an exact posterior, each by itself (binomial); the line is what is expected. A U is
+    a posterior that is too narrow, a hill one that is too wide, a slope one that is shifted.
+    """
+    names = list(quantities or next(iter(results.values())).quantities)
+    size = (0.6 + 1.75 * len(names), 0.5 + 1.35 * len(results))
+    figure = Figure(figsize=size, layout="constrained", facecolor="none")
+    grid = figure.subplots(len(results), len(names), squeeze=False)
+    for axes_row, (title, result) in zip(grid, results.items(), strict=True):
+        p_values = result.p_values()
+        for axes, quantity in zip(axes_row, names, strict=True):
+            dress(axes, theme)
+            counts, expected = result.histogram(quantity)
+            total, places = counts.sum(), np.arange(len(counts)) + 0.5
+            low, high = stats.binom.interval(0.99, total, expected / total)
+            # bins may hold different numbers of ranks: the band is a step of its own over each bar
+            edges = np.arange(len(counts) + 1)
+            axes.stairs(high, edges, baseline=low, fill=True, color=theme.grid, zorder=1)
+            axes.bar(places, counts, width=0.82, color=theme.accent, zorder=2)
+            axes.stairs(expected, edges, color=theme.ink, linewidth=1, zorder=3, baseline=None)
+            axes.grid(False)
+            axes.set_xticks([])
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.set_xlabel(_p_value(p_values[quantity]), color=theme.muted, fontsize=9)
+            if axes_row is grid[0]:
+                axes.set_title(quantity, color=theme.ink, fontsize=10, loc="left", parse_math=False)
+        axes_row[0].set_ylabel(title, color=theme.ink, fontsize=10, parse_math=False)
+    return figure
+
+
+def _p_value(p: float) -> str:
+    return f"p = {p:.2g}" if p >= 1e-3 else "p < 0.001"
+
+
+def latent_map(
+    c: npt.ArrayLike, label: npt.ArrayLike, name: str = "label", *, draws: npt.ArrayLike | None = None,
+    theme: Theme = LIGHT,
+) -> Figure:  # fmt: skip
+    """Instances in the latent space, ``c`` (rows x L), those with the label (rows, of 0 and 1; NaN: unknown) marked.
+
+    With more than two dimensions, the two principal axes of ``c``. ``draws`` (draws x rows x L) are further positions
+    of each instance, drawn faintly; they belong in the same coordinates (``alignment.align``).
+    """
+    middle, marks = np.asarray(c, dtype=float), np.asarray(label, dtype=float)
+    if middle.ndim != 2 or marks.shape != middle.shape[:1]:
+        raise ValueError(
+            f"c must be rows x L and label a number for each row; got shapes {middle.shape} and {marks.shape}"
+        )
+    centre = middle.mean(0)
+    axes_of_c = np.eye(2, middle.shape[1]).T
+    if middle.shape[1] > 2:
+        axes_of_c = np.linalg.svd(middle - centre, full_matrices=False)[2][:2].T
+
+    def flat(points: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        return points @ axes_of_c if middle.shape[1] <= 2 else (points - centre) @ axes_of_c
+
+    figure, axes = plain_axes(theme)
+    kinds = {"others": marks == 0, name: marks == 1, "unknown": np.isnan(marks)}
+    colours = (theme.muted, theme.accent, theme.grid)
+    for (text, here), colour in zip(kinds.items(), colours, strict=True):
+        if not here.any():
+            continue
+        if draws is not None:
+            cloud = flat(np.asarray(draws, dtype=float)[:, here].reshape(-1, middle.shape[1]))
+            axes.scatter(*cloud.T, s=4, color=colour, alpha=0.15, linewidths=0)
+        axes.scatter(*flat(middle[here]).T, s=22, color=colour, label=text, edgecolors=theme.paper, linewidths=0.4)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(frameon=False, labelcolor=theme.ink, fontsize=10, loc="best")
+    first, second = ("c₁", "c₂") if middle.shape[1] <= 2 else ("first principal axis of c", "second")
+    name_axes(axes, theme, first, second)
     return figure
 
 

@@ -10,10 +10,12 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
+from matplotlib.patches import Rectangle
 
 from esmc_pyro import figures
 from esmc_pyro.figures import DARK, LIGHT, Suggestion
 from esmc_pyro.models import EEOE, MPU
+from esmc_pyro.sbc import SBC
 
 HISTORY = pd.DataFrame({"epoch": [1, 2, 3], "elbo": [-900.0, -420.5, -400.0]})
 
@@ -90,3 +92,48 @@ def test_embedded_png_is_a_png():
     kind, content = figures.embed(figures.picture(np.eye(3)), "png").split(",", 1)
     assert kind == "data:image/png;base64"
     assert imread(io.BytesIO(base64.b64decode(content, validate=True))).shape[:2] == (18, 18)
+
+
+def ranks_of(values, draws=19):
+    table = pd.DataFrame({"simulation": range(len(values)), "quantity": "a", "rank": values})
+    other = table.assign(quantity="b", rank=0)
+    return SBC(pd.concat([table, other], ignore_index=True), draws)
+
+
+def test_rank_histograms_draw_the_counts_and_the_binomial_band():
+    even, narrow = ranks_of(np.arange(100) % 20), ranks_of(np.repeat([0, 19], 50))
+    figure = figures.rank_histograms({"exact": even, "narrow": narrow}, ["a"])
+    assert [axes.get_ylabel() for axes in figure.axes] == ["exact", "narrow"]
+    assert [bar.get_height() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)] == [10] * 10
+    assert [bar.get_height() for bar in figure.axes[1].patches if isinstance(bar, Rectangle)] == [50] + [0] * 8 + [50]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["p = 1", "p < 0.001"]
+    band = figure.axes[0].patches[0].get_data()
+    # 99 in 100 of Binomial(100, 0.1): from 3 to 18
+    assert (set(band.baseline), set(band.values)) == ({3.0}, {18.0})
+    assert len(figures.rank_histograms({"exact": even}).axes) == 2
+    assert figures.render(figure).startswith(b"<?xml")
+
+
+def test_latent_map_draws_every_instance_once_by_its_label():
+    c, label = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]), np.array([1, 0, np.nan, 1])
+    figure = figures.latent_map(c, label, "has 3")
+    drawn = {points.get_label(): points.get_offsets().tolist() for points in figure.axes[0].collections}
+    assert drawn == {"others": [[2, 3]], "has 3": [[0, 1], [6, 7]], "unknown": [[4, 5]]}
+    cloud = figures.latent_map(c, label, draws=np.stack([c, c + 1])).axes[0].collections
+    assert sum(len(points.get_offsets()) for points in cloud) == 12
+
+
+def test_latent_map_of_many_dimensions_shows_the_principal_axes():
+    rng = np.random.default_rng(0)
+    c = rng.standard_normal((50, 4)) * [0.1, 5.0, 0.1, 2.0]
+    (points,) = figures.latent_map(c, np.zeros(50)).axes[0].collections
+    deviation = points.get_offsets().std(0)
+    assert deviation[0] > 4
+    assert 1.5 < deviation[1] < 2.5
+    (points,) = figures.latent_map(c[:, :1], np.zeros(50)).axes[0].collections
+    np.testing.assert_allclose(points.get_offsets(), np.column_stack([c[:, 0], np.zeros(50)]))
+
+
+def test_latent_map_says_what_shapes_it_needs():
+    with pytest.raises(ValueError, match=r"label a number for each row; got shapes \(3, 2\) and \(2,\)"):
+        figures.latent_map(np.zeros((3, 2)), np.zeros(2))
