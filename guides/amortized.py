@@ -65,7 +65,7 @@ class AmortizedGuide(WhitenedGuide):
         start: Literal["labels", "zero"] = "labels",
         scale: float = 0.1,
     ) -> None:
-        widths = [hidden] if isinstance(hidden, int) else list(hidden)
+        widths = list(hidden) if isinstance(hidden, Sequence) else [hidden]
         for width in widths:
             check_number(width, "hidden", low=1, whole=True)
         super().__init__(model, X, Y, covariance=covariance, start=start, scale=scale)

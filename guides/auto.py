@@ -120,23 +120,29 @@ class MarginalGuide(Guide):
         self.auto(X, Y, rows)
 
     def sample_globals(self) -> list[Tensor]:
+        vs = self._vs_in(self.auto.sample_latent()) if self.needs_all_rows else None
         us = []
-        latent = self.auto.sample_latent() if self.needs_all_rows else None
-        begin = 0
-        for layer, plate in self._plates():
-            end = begin + layer.outputs * layer.pseudo_count
+        for depth, (layer, plate) in enumerate(self._plates()):
             with plate:
-                if latent is None:
+                if vs is None:
                     v = pyro.sample(f"v_{layer.site}", self._q_v(layer))
-                else:  # the vector of all numbers begins with every v, as Marginal does
-                    v = latent[..., begin:end].unflatten(-1, (layer.outputs, layer.pseudo_count))
-                    v = v.squeeze(-3) if v.dim() > 2 else v  # particles leave the dimension of the plate before v's own
-                    pyro.deterministic(f"v_{layer.site}", v, event_dim=1)
+                else:
+                    v = pyro.deterministic(f"v_{layer.site}", vs[depth], event_dim=1)
                 u = pyro.deterministic(f"u_{layer.site}", v @ layer.factor().mT, event_dim=1)
                 pyro.sample(f"f_{layer.site}", layer.functions_given(u))
             us.append(u)
-            begin = end
         return us
+
+    def _vs_in(self, latent: Tensor) -> list[Tensor]:
+        """``[v_c, ..., v_z]`` in the vector of all numbers, which begins with them as ``Marginal`` does."""
+        vs, begin = [], 0
+        for layer in self.model.layers:
+            end = begin + layer.outputs * layer.pseudo_count
+            v = latent[..., begin:end].unflatten(-1, (layer.outputs, layer.pseudo_count))
+            # with particles the vector has a dimension of size one where v has that of the plate over outputs
+            vs.append(v.squeeze(-3) if v.dim() > 2 else v)
+            begin = end
+        return vs
 
     def _q_v(self, layer: Layer) -> dist.TorchDistribution:
         """``q(v)`` of a layer where each site has a factor: batch O, event M."""
@@ -152,13 +158,12 @@ class MarginalGuide(Guide):
     def u_means(self) -> list[Tensor]:
         """``E u``; of a flow, which has no mean in closed form, the mean of ``MEAN_DRAWS`` draws, always the same."""
         if isinstance(self.auto, NORMAL):
-            middle = self.auto.median()
-            vs = [middle[f"v_{layer.site}"] for layer in self.model.layers]
+            vs = self._vs_in(self.auto.loc)
         elif isinstance(self.auto, BY_SITE):
             vs = [self._q_v(layer).mean for layer in self.model.layers]
         else:
             with seeded(0), pyro.plate("draws", MEAN_DRAWS, dim=-3):
-                return [u.mean((0, 1)) for u in self.sample_globals()]
+                vs = [v.mean((0, 1)) for v in self._vs_in(self.auto.sample_latent())]
         return [v @ layer.factor().mT for layer, v in zip(self.model.layers, vs, strict=True)]
 
     def finish(self, X: Tensor, Y: Tensor) -> None:
