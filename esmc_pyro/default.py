@@ -131,7 +131,8 @@ def fit_means(
     )  # fmt: skip
 
 
-def _start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
+def start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
+    """The guide of the default: all means at zero, one spread for all outputs."""
     return DoublyStochasticGuide(model, X, Y, covariance="common", start="zero", scale=1e-3)
 
 
@@ -145,7 +146,7 @@ def curve(
     model = posterior.model
     scale = rules.lengthscale_from_distances(c, "authors", seed=seed)
     model.layers[1] = _last_layer(c[rows], model.layers[1].mean, scale, settings.curvature**2)
-    guide = _start(model, X, Y)
+    guide = start(model, X, Y)
     guide.c_v_loc.data = posterior.guide.v_loc(model.layers[0]).data
     return fit_means(
         guide, X, Y, objective=MAP(features=features), epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed,
@@ -167,7 +168,7 @@ def fit_settings(
         likelihood = EEOE(settings.B) if settings.B > 1 else Bernoulli()
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
-    guide = _start(model, X, Y)
+    guide = start(model, X, Y)
     features = FrozenFeatures(model.layers[0])
     posterior = fit_means(
         guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,

@@ -1,0 +1,157 @@
+"""What each part of the default is worth: ``ESMC_DATA=... python benchmarks/ablation.py [--dataset D]``.
+
+Held-out training rows choose the settings of the default (``esmc_pyro.default``), as always; then one thing at a time
+is changed and the model fitted anew. Judged by full test labels. A finished line is not run again. Writes
+benchmarks/results/ablation.csv and ablation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from accuracy import load
+from torch import Tensor
+
+from esmc_pyro import default
+from esmc_pyro.default import Settings
+from esmc_pyro.feature_map import FeatureMap, candidate_kinds
+from esmc_pyro.inference import fit_svi
+from esmc_pyro.metrics import evaluate
+from esmc_pyro.models import Bernoulli
+from esmc_pyro.objectives import MAP, CollapsedELBO
+from esmc_pyro.posterior import Posterior
+
+RESULTS = Path(__file__).parent / "results"
+DATASETS = ("corel5k", "yeast", "mediamill-sample", "cal500", "emotions")
+KEY = ["dataset", "removed", "seed", "part", "variant"]
+SHOWN = ["auc", "coverage", "p@1", "p@3"]
+Fit = Callable[[Tensor, Tensor, Settings, int], Posterior]
+
+
+def changed(**changes: Any) -> Fit:
+    """The default with other settings."""
+    return lambda x, y, settings, seed: default.fit_settings(x, y, replace(settings, **changes), seed=seed)
+
+
+def sized(**options: Any) -> Fit:
+    """The default with another number of pseudo-instances or epochs."""
+    return lambda x, y, settings, seed: default.fit_settings(x, y, settings, seed=seed, **options)
+
+
+def tempered(weight: float) -> Fit:
+    """The most probable means under a prior of this weight, without ``f_z``."""
+
+    def fit(x: Tensor, y: Tensor, settings: Settings, seed: int) -> Posterior:
+        model = default.build(x, y, settings, Bernoulli(), default.pseudo_count(len(x)), seed)
+        return default.fit_means(default.start(model, x, y), x, y, objective=MAP(kl_weight=weight), seed=seed)
+
+    return fit
+
+
+def collapsed(weight: float) -> Fit:
+    """The collapsed bound in place of the most probable means: spread and noise of ``c`` take part, without ``f_z``."""
+
+    def fit(x: Tensor, y: Tensor, settings: Settings, seed: int) -> Posterior:
+        model = default.build(x, y, settings, Bernoulli(), default.pseudo_count(len(x)), seed)
+        guide = default.start(model, x, y)
+        return fit_svi(
+            model, x, y, guide=guide, objective=CollapsedELBO(kl_weight=weight), epochs=2 * default.EPOCHS,
+            batch_size=min(512, max(32, len(x) // 16)), lr=0.05, seed=seed, progress=False,
+            optimizer=partial(torch.optim.Adam, fused=True),
+        )  # fmt: skip
+
+    return fit
+
+
+VARIANTS: dict[tuple[str, str], Fit] = {
+    ("as chosen", ""): changed(),
+    ("second layer", "linear, c W + b"): changed(curvature=0.0),
+    ("second layer", "with f_z"): changed(curvature=1.0),
+    ("second layer", "none: W diagonal, no f_z"): changed(coupling=0.0, curvature=0.0),
+    ("label coupling", "0.5"): changed(coupling=0.5),
+    ("label coupling", "0.8"): changed(coupling=0.8),
+    ("label coupling", "0.95"): changed(coupling=0.95),
+    ("experts", "B = 1"): changed(B=1.0),
+    ("experts", "B = 3"): changed(B=3.0),
+    ("experts", "B = 10"): changed(B=10.0),
+    ("M", "250"): sized(pseudo=250),
+    ("M", "1000"): sized(pseudo=1000),
+    ("kernel", "matern12"): changed(kernel="matern12"),
+    ("kernel", "matern32"): changed(kernel="matern32"),
+    ("kernel", "rbf"): changed(kernel="rbf"),
+    ("KL weight", "0.3"): tempered(0.3),
+    ("KL weight", "1"): tempered(1.0),
+    ("KL weight", "3"): tempered(3.0),
+    ("objective", "collapsed"): collapsed(1.0),
+    ("epochs", "5"): sized(epochs=5),
+    ("epochs", "40"): sized(epochs=40),
+}
+
+
+def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """All variants that are not done yet, on one dataset."""
+    left = [name for name in VARIANTS if (dataset, removed, seed, *name) not in done]
+    if not left:
+        return []
+    X, Y, X_test, Y_test = load(dataset, removed, seed)
+    y = torch.as_tensor(Y)
+    settings = default.search(X, y, None, {}, candidate_kinds(X), seed=seed).settings
+    feature_map = FeatureMap.from_data(X, settings.features, seed)
+    x, x_test = feature_map(X), feature_map(X_test)
+    lines = []
+    for part, variant in left:
+        z = VARIANTS[part, variant](x, y, settings, seed).predict(x_test)
+        values = evaluate(Y_test, z.numpy())
+        line = {"dataset": dataset, "removed": removed, "seed": seed, "part": part, "variant": variant}
+        lines.append(line | {key: values[key] for key in SHOWN} | {"settings": str(settings)})
+        print(dataset, removed, seed, part, variant, *(f"{values[key]:.4g}" for key in SHOWN), flush=True)
+    return lines
+
+
+def table(results: pd.DataFrame) -> str:
+    """Markdown: for each dataset, each variant's mean ± standard error over the seeds."""
+    parts = [
+        "Command: `ESMC_DATA=... python benchmarks/ablation.py`. Mean ± standard error over seeds. One thing is "
+        "changed in the settings that held-out rows chose; *KL weight* and *objective* are without f_z."
+    ]
+    for (dataset, removed), group in results.groupby(["dataset", "removed"], sort=False):
+        by = group.groupby(["part", "variant"], sort=False)[SHOWN]
+        mean, error = by.mean(), by.sem()
+        parts.append(f"\n## {dataset}, {removed:.0%} of the ones removed, {group.seed.nunique()} seeds\n")
+        parts.append("| part | variant | " + " | ".join(SHOWN) + " |\n|" + "---|" * (len(SHOWN) + 2))
+        for name in mean.index:
+            cells = [f"{mean.loc[name, key]:.4g} ± {error.loc[name, key]:.2g}" for key in SHOWN]
+            parts.append(f"| {name[0]} | {name[1]} | " + " | ".join(cells) + " |")
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", nargs="+", default=list(DATASETS))
+    parser.add_argument("--removed", nargs="+", type=float, default=[0.0, 0.5])
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    path = RESULTS / "ablation.csv"
+    results = pd.read_csv(path, keep_default_na=False) if path.exists() else pd.DataFrame(columns=KEY)
+    for dataset in options.dataset:
+        for removed in options.removed:
+            for seed in range(options.seeds):
+                done = set(results[KEY].itertuples(index=False, name=None))
+                lines = run(dataset, removed, seed, done)
+                results = pd.concat([results, pd.DataFrame(lines)], ignore_index=True)
+                results.to_csv(path, index=False)
+                path.with_suffix(".md").write_text(table(results))
+
+
+if __name__ == "__main__":
+    main()
