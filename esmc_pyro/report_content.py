@@ -144,8 +144,8 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
     for name in inspect.signature(type(model.likelihood)).parameters:
         if name in ("B", "c", "propensity", "miss", "leak"):
             values = torch.as_tensor(getattr(model.likelihood, name)).detach()
-            span = f"{values.min():.3g}" if values.min() == values.max() else f"{values.min():.3g} to {values.max():.3g}"
-            likelihood += f", {name} = {span}"
+            low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+            likelihood += f", {name} = {low if low == high else f'{low} to {high}'}"
     facts = [
         ("Fitted by", _fitted_by(classifier)),
         ("Features", classifier.feature_map_.kind),

@@ -53,11 +53,7 @@ class ESMC(PyroModule):
             raise ValueError(
                 f"layers must be named {layer_names(max(1, len(layers)))}; got {[layer.site for layer in layers]}"
             )
-        if likelihood.labels not in (None, layers[-1].outputs):
-            raise ValueError(
-                f"the likelihood {type(likelihood).__name__} must be for the {layers[-1].outputs} labels of the last "
-                f"layer; got one for {likelihood.labels}"
-            )
+        likelihood.check_labels(layers[-1].outputs)
         self.layers = PyroModule[torch.nn.ModuleList](layers)
         self.likelihood = likelihood
 
@@ -112,6 +108,7 @@ class ESMC(PyroModule):
                 f"kernel must be a list with an object for each of {names}; got one object for all of them"
             )
         likelihood = make_likelihood(likelihood, Y)
+        likelihood.check_labels(K)
         each = {
             key: per_layer(value, names, key)
             for key, value in {

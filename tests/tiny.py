@@ -36,7 +36,7 @@ WIDTHS: dict[int, list[int]] = {1: [], 2: [2], 3: [3, 2]}
 LIKELIHOOD_CASES: dict[str, tuple[str, Callable[[], Likelihood]]] = {
     "bernoulli": ("bernoulli", lambda: Bernoulli(1.7)),
     "eeoe": ("eeoe", lambda: EEOE(4, 0.8)),
-    "eeoe learned": ("eeoe_learned", lambda: LearnedEEOE([1.2, 2.0, 4.0, 7.0])),
+    "eeoe learned": ("eeoe_learned", lambda: LearnedEEOE([1.2, 2.0, 3.0, 4.0], 0.8)),
     "polya_gamma": ("polya_gamma", lambda: PolyaGamma(1.3)),
     "probit": ("probit", lambda: Probit(0.7)),
     "mpu": ("mpu", lambda: MPU(0.3, 1.2)),

@@ -71,6 +71,14 @@ class Likelihood(PyroModule):
                 raise ValueError(f"{name} must be for {self.labels} labels; got {len(tensor)} values")
             self.labels = len(tensor)
 
+    def check_labels(self, labels: int) -> None:
+        """Raise ``ValueError`` if the numbers given for each label are not for so many."""
+        if self.labels not in (None, labels):
+            raise ValueError(
+                f"the likelihood {type(self).__name__} must be for the model's {labels} labels; "
+                f"got one for {self.labels}"
+            )
+
     def distribution(self, z: Tensor) -> TorchDistribution:
         """The distribution of ``y`` given ``z``."""
         raise TypeError(f"{type(self).__name__} must define distribution(z)")

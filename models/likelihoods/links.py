@@ -47,8 +47,8 @@ class PolyaGamma(Bernoulli):
     def expected_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         """``(y - 1/2) lambda E z - ln(2 cosh(xi / 2))``, ``xi² = lambda² (mean² + var)``: the best lower bound."""
         t = self.lambda_ * mean
-        # the slope of a square root at 0 is not a number
-        xi = (t.square() + self.lambda_**2 * var + torch.finfo(mean.dtype).tiny).sqrt()
+        # the slope of a square root at 0 is not a number, nor is the next one's exact near it
+        xi = (t.square() + self.lambda_**2 * var + torch.finfo(mean.dtype).eps).sqrt()
         return (y - 0.5) * t + logsigmoid(xi) - xi / 2
 
 
@@ -118,6 +118,16 @@ class Gaussian(Likelihood):
 
     def prob(self, z: Tensor) -> Tensor:
         return z.clamp(0.0, 1.0)
+
+    def expected_prob(self, mean: Tensor, var: Tensor) -> Tensor:
+        """``E max(z, 0) - E max(z - 1, 0)``, with ``E max(z, 0) = mean Phi(r) + sd phi(r)``, ``r = mean / sd``."""
+        sd = var.clamp(min=torch.finfo(var.dtype).tiny).sqrt()
+
+        def above(mean: Tensor) -> Tensor:
+            r = mean / sd
+            return mean * torch.special.ndtr(r) + sd * torch.exp(-r.square() / 2) / math.sqrt(2 * math.pi)
+
+        return above(mean) - above(mean - 1)
 
     def suitability(self, z: Tensor) -> Tensor:
         return self.prob(z)

@@ -44,7 +44,7 @@ class _Missing(Likelihood):
         self.leak = 0.0
 
     def _log(self, one: Tensor, z: Tensor) -> Tensor:
-        """``ln P(y = 1 | z)`` where ``one``, else ``ln P(y = 0 | z)``: floor and ceiling change places with the sign."""
+        """``ln P(y = 1 | z)`` where ``one``, else ``ln P(y = 0 | z)``: floor and ceiling change places."""
         miss, leak = (torch.as_tensor(rate, dtype=z.dtype, device=z.device) for rate in (self.miss, self.leak))
         floor, t = torch.where(one, leak, (1 - leak) * miss), self.lambda_ * z
         return log_between(floor, (1 - leak) * (1 - miss), torch.where(one, t, -t))

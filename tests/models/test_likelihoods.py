@@ -1,20 +1,40 @@
 """Each likelihood against its own distribution, enumeration, quadrature and hand computations."""
 
+import copy
 import itertools
 import math
+from collections.abc import Callable
 
 import pyro
 import pytest
 import torch
 from pyro import poutine
-from tiny import LIKELIHOOD_CASES
+from tiny import LIKELIHOOD_CASES, tiny_data
 from torch import Tensor
 
-from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Gaussian, Likelihood, make_likelihood
+from esmc_pyro.models import (
+    EEOE,
+    ESMC,
+    LIKELIHOODS,
+    MPU,
+    Bernoulli,
+    Experts,
+    Gaussian,
+    LearnedEEOE,
+    LearnedMPU,
+    Likelihood,
+    NoisyOr,
+    PolyaGamma,
+    Probit,
+    Propensity,
+    make_likelihood,
+    observed,
+)
 from esmc_pyro.models.likelihoods import ExpertsAgreement
+from esmc_pyro.objectives import curvature
 
 BINARY = [case for case, (name, _) in LIKELIHOOD_CASES.items() if name not in ("experts", "gaussian")]
-z_grid = torch.linspace(-4, 4, 9, dtype=torch.float64)
+z_grid = torch.linspace(-4, 4, 9, dtype=torch.float64).unsqueeze(1).expand(9, 4)  # K = 4 labels
 
 cases = pytest.mark.parametrize("likelihood", [make() for _, make in LIKELIHOOD_CASES.values()], ids=LIKELIHOOD_CASES)
 
@@ -27,7 +47,9 @@ def test_every_likelihood_is_in_the_table() -> None:
 @pytest.mark.parametrize("y", [0.0, 1.0])
 def test_log_prob_is_the_distributions(likelihood: Likelihood, y: float) -> None:
     y = torch.full_like(z_grid, y)
-    assert torch.allclose(likelihood.log_prob(y, z_grid), likelihood.distribution(z_grid).log_prob(y), atol=1e-6)
+    by_distribution = likelihood.distribution(z_grid).log_prob(y)
+    assert by_distribution.shape == z_grid.shape
+    assert torch.allclose(likelihood.log_prob(y, z_grid), by_distribution, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", BINARY)
@@ -115,12 +137,10 @@ def test_mpu_and_bernoulli_by_hand() -> None:
     assert Gaussian().prob(torch.tensor([-1.0, 0.25, 2.0])).tolist() == [0, 0.25, 1]
 
 
-def fine_expectation(likelihood: Likelihood, y: Tensor, mean: Tensor, sd: float) -> Tensor:
-    t = torch.linspace(-10, 10, 4001, dtype=torch.float64)
+def fine_expectation(g: Callable[[Tensor], Tensor], mean: Tensor, sd: float) -> Tensor:
+    t = torch.linspace(-10, 10, 4001, dtype=torch.float64).reshape(-1, 1, 1)
     weight = torch.exp(-(t**2) / 2)
-    z = mean.unsqueeze(-1) + sd * t
-    values = likelihood.log_prob(y.unsqueeze(-1).expand_as(z), z)
-    return (values * weight).sum(-1) / weight.sum()
+    return (g(mean + sd * t) * weight).sum(0) / weight.sum()
 
 
 # 20 points: exact to rounding while the likelihood is smooth on the scale of sd, a few parts in 1000 when it is not
@@ -132,17 +152,38 @@ def test_expected_log_prob_against_fine_quadrature(
 ) -> None:
     y = torch.full_like(z_grid, y)
     given = likelihood.expected_log_prob(y, z_grid, torch.full_like(z_grid, sd**2))
-    exact = fine_expectation(likelihood, y, z_grid, sd)
-    assert ((given - exact).abs() <= tolerance * (1 + exact.abs())).all()
+    exact = fine_expectation(lambda z: likelihood.log_prob(y, z), z_grid, sd)
+    assert (given - exact <= tolerance * (1 + exact.abs())).all()
+    if not isinstance(likelihood, PolyaGamma):  # whose own is a lower bound
+        assert ((given - exact).abs() <= tolerance * (1 + exact.abs())).all()
+
+
+@cases
+@pytest.mark.parametrize(("sd", "tolerance"), [(0.0, 1e-9), (0.2, 1e-6), (1.0, 1e-4), (3.0, 5e-3)])
+def test_expected_prob_against_fine_quadrature(likelihood: Likelihood, sd: float, tolerance: float) -> None:
+    given = likelihood.expected_prob(z_grid, torch.full_like(z_grid, sd**2))
+    assert ((given - fine_expectation(likelihood.prob, z_grid, sd)).abs() <= tolerance).all()
+
+
+def test_the_probits_averages_have_a_closed_form() -> None:
+    """Against quadrature, which is what it would inherit, and by hand: a normal noise joins a normal threshold."""
+    var = torch.full_like(z_grid, 0.3)
+    exact = Probit(1.4).expected_prob(z_grid, var)
+    assert torch.allclose(exact, fine_expectation(Probit(1.4).prob, z_grid, 0.3**0.5), atol=1e-9)
+    assert torch.allclose(exact, Likelihood.expected_prob(Probit(1.4), z_grid, var), atol=1e-7)
 
 
 @cases
 def test_expected_log_prob_against_monte_carlo(likelihood: Likelihood) -> None:
-    mean, var = torch.tensor([-1.0, 0.5], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)
-    y = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    draws = likelihood.log_prob(y, mean + var.sqrt() * torch.randn(20_000, 2, dtype=torch.float64))
+    mean = torch.tensor([-1.0, 0.5, 1.5, -0.3], dtype=torch.float64)
+    var = torch.tensor([0.5, 2.0, 1.0, 0.2], dtype=torch.float64)
+    y = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    draws = likelihood.log_prob(y, mean + var.sqrt() * torch.randn(20_000, 4, dtype=torch.float64))
     error = draws.std(0) / len(draws) ** 0.5
-    assert ((likelihood.expected_log_prob(y, mean, var) - draws.mean(0)).abs() < 4 * error).all()
+    above = likelihood.expected_log_prob(y, mean, var) - draws.mean(0)
+    assert (above < 4 * error).all()
+    if not isinstance(likelihood, PolyaGamma):  # whose own is a lower bound
+        assert (above > -4 * error).all()
 
 
 @cases
@@ -158,12 +199,18 @@ def test_no_variance_gives_back_log_prob_with_finite_slopes(likelihood: Likeliho
     assert torch.isfinite(var.grad).all()
 
 
-STEEP = {
+STEEP: dict[str, Callable[[], Likelihood]] = {
     "bernoulli": lambda: Bernoulli(1e5),
     "eeoe": lambda: EEOE(50, 1e5),
     "mpu": lambda: MPU(0.2, 1e5),
     "experts": lambda: Experts(50, 1e5),
     "gaussian": lambda: Gaussian(1e-3),
+    "eeoe_learned": lambda: LearnedEEOE(50.0, 1e5),
+    "polya_gamma": lambda: PolyaGamma(1e5),
+    "probit": lambda: Probit(1e5),
+    "mpu_learned": lambda: LearnedMPU(0.2, 1e5),
+    "propensity": lambda: Propensity([1e-3] * 7, 1e5),
+    "noisy_or": lambda: NoisyOr([1e-6] * 7, [1e-6] * 7, 1e5),
 }
 
 
@@ -183,6 +230,39 @@ def test_steep_likelihoods_have_finite_values_and_slopes_in_float32(name: str, y
     assert torch.isfinite(total)
     assert torch.isfinite(z.grad).all()
     assert torch.isfinite(var.grad).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in likelihood.parameters() if parameter.requires_grad)
+
+
+@cases
+@pytest.mark.parametrize("y", [0.0, 1.0])
+def test_extreme_z_has_finite_values_slopes_and_curvatures_in_float32(likelihood: Likelihood, y: float) -> None:
+    far = torch.tensor([-1e4, -300.0, -90.0, -15.0, 0.0, 15.0, 90.0, 300.0, 1e4]).unsqueeze(1).expand(9, 4)
+    z, y = far.clone().requires_grad_(), torch.full((9, 4), y)
+    likelihood = copy.deepcopy(likelihood).float()
+    total = likelihood.log_prob(y, z).sum() + likelihood.prob(z).sum() + likelihood.distribution(z).log_prob(y).sum()
+    total.backward()
+    assert torch.isfinite(total)
+    assert torch.isfinite(z.grad).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in likelihood.parameters() if parameter.requires_grad)
+    exact = curvature(copy.deepcopy(likelihood).double(), y.double(), far.double())
+    assert torch.allclose(curvature(likelihood, y, far).double(), exact, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_unknown_entries_add_nothing_and_their_gradients_are_zero(name: str) -> None:
+    X, Y = tiny_data()
+    options = {"experts": {"explicit": False}, "mpu": {"c": 0.3}}.get(name, {})
+    likelihood = make_likelihood(name, Y, **options)
+    y, known = observed(Y, torch.arange(len(X)))
+    z = torch.randn(len(X), 4, requires_grad=True)
+    with pyro.plate("instances", len(X), dim=-1):
+        site = poutine.trace(likelihood).get_trace(z, y, known).nodes["y"]
+        total = site["fn"].log_prob(site["value"]).sum()
+    assert torch.allclose(total, likelihood.log_prob(y, z)[known].sum())
+    total.backward()
+    assert (z.grad[~known] == 0).all()
+    assert torch.isfinite(z.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in likelihood.parameters() if p.requires_grad)
 
 
 @pytest.mark.parametrize("p", [0.02, 0.3, 0.9])
@@ -194,14 +274,24 @@ def test_best_constants(p: float) -> None:
     assert Experts(7).best_constant(frequency).item() == pytest.approx(logit + math.log(7), abs=1e-4)
     assert EEOE(7).prob(EEOE(7).best_constant(frequency)).item() == pytest.approx(p, abs=1e-4)
     assert Gaussian().best_constant(frequency).item() == pytest.approx(p, abs=1e-4)
-    if p < 0.8:
-        assert MPU(0.2).prob(MPU(0.2).best_constant(frequency)).item() == pytest.approx(p, abs=1e-4)
+    suits_each = [
+        LearnedEEOE([2.0, 9.0]), PolyaGamma(3.0), Probit(2.0), MPU([0.01, 0.05]), LearnedMPU(0.05),
+        Propensity([0.95, 1.0]), NoisyOr([0.01, 0.05], [0.01, 0.015]),
+    ]  # fmt: skip
+    for likelihood in suits_each:
+        best = likelihood.best_constant(frequency.expand(2))
+        assert not best.requires_grad
+        assert likelihood.prob(best).tolist() == pytest.approx([p, p], abs=1e-4)
+    beyond = MPU(0.2).best_constant(torch.tensor([0.9]))
+    assert MPU(0.2).prob(beyond).item() == pytest.approx(0.8, abs=1e-4)
 
 
 def test_rough_z() -> None:
     y = torch.tensor([0.0, 1.0])
     assert Bernoulli(4.0).rough_z(y).tolist() == [-0.5, 0.5]
     assert Gaussian().rough_z(y).tolist() == [0, 1]
+    probit = Probit(3.0)
+    assert probit.suitability(probit.rough_z(y)).tolist() == pytest.approx([0.12, 0.88], abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +301,27 @@ def test_rough_z() -> None:
         (lambda: Experts(0), r"B .*'gaussian'\) must be a whole number of at least 1; got 0"),
         (lambda: Experts(2.5), "B .* must be a whole number of at least 1; got 2.5"),
         (lambda: EEOE(0.5), "B .* must be a number of at least 1; got 0.5"),
-        (lambda: MPU(1.0), "c must be a removal rate below 1; got 1.0"),
+        (lambda: MPU(1.0), "c must be below 1; got 1.0"),
+        (lambda: MPU([0.1, 1.5]), "c must be below 1; got 1.5"),
+        (lambda: MPU([[0.1, 0.5]]), r"c must be a number of at least 0; got \[0.1, 0.5\]"),
+        (lambda: MPU("half"), "c must be a number of at least 0; got 'half'"),
+        (lambda: MPU([]), r"c must be a number or one for each label; got shape \(0,\)"),
+        (lambda: LearnedMPU(0.0), "c must be a number above 0; got 0.0"),
+        (lambda: LearnedEEOE(1), "B .* must be a number above 1; got 1"),
+        (lambda: Propensity([0.3, 0.0]), "propensity must be a number above 0; got 0.0"),
+        (lambda: Propensity(1.2), "propensity must be below 1; got 1.2"),
+        (lambda: Propensity.from_labels(torch.eye(2)), "Y_train must have at least 3 rows"),
+        (lambda: NoisyOr(0.2, [0.1, 0.0]), "leak must be a number above 0; got 0.0"),
+        (lambda: NoisyOr([0.1, 0.2], [0.1, 0.1, 0.1]), "leak must be for 2 labels; got 3 values"),
+        (lambda: MPU.from_labels(torch.eye(3)), r"MPU needs c, which labels cannot tell; pass an object, MPU\(c=...\)"),
+        (lambda: make_likelihood("eeoe_learned"), "'eeoe_learned' needs B where there are no labels to take it from"),
+        (
+            lambda: ESMC.from_data(torch.eye(3), torch.eye(3), likelihood=EEOE([2, 3])),
+            "EEOE must be for the model's 3 labels; got one for 2",
+        ),
         (lambda: MPU(-0.1), "c must be a number of at least 0; got -0.1"),
         (lambda: Gaussian(0), "noise must be a number above 0; got 0"),
-        (lambda: make_likelihood("probit"), "likelihood must be a Likelihood or one of .*'bernoulli'.*; got 'probit'"),
+        (lambda: make_likelihood("logit"), "likelihood must be a Likelihood or one of .*'bernoulli'.*; got 'logit'"),
     ],
 )
 def test_bad_options_are_said(make: object, sentence: str) -> None:

@@ -97,7 +97,7 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
     if any(parameter.requires_grad for parameter in model.likelihood.parameters()):
         raise ValueError(
             f"the analytic solver holds the model's parameters fixed; got the likelihood "
-            f"{type(model.likelihood).__name__} with parameters to learn (hold them by likelihood.requires_grad_(False))"
+            f"{type(model.likelihood).__name__} with parameters to learn (requires_grad_(False) holds them)"
         )
     for depth, layer in enumerate(model.layers):
         site = layer.site
