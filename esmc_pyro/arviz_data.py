@@ -61,13 +61,15 @@ def to_arviz(
     unit: str = "entries",
     inner: int = 30,
     rows: Sequence[int] | None = None,
+    functions: bool = True,
     label_names: Sequence[str] | None = None,
     seed: int | None = 0,
 ) -> Any:
     """Draws of ``posterior`` on the data it was fitted to, as ``InferenceData`` (ArviZ 0.x) or ``DataTree`` (1.x).
 
     ``X`` (N + I) x F and ``Y`` N x K are those of the fit, unlabelled rows last; a guide that keeps nothing for each
-    row takes any data. ``rows`` are the positions in ``X`` that enter the groups, all if None.
+    row takes any data. ``rows`` are the positions in ``X`` that enter the groups, all if None. ``functions=False``
+    leaves out ``f`` and ``u``, which take most of the room in models with many pseudo-instances.
 
     ``posterior``, ``prior``       ``f_c``, ``u_c``, ``c``, ..., ``z``, ``suitability`` (``sigma(lambda z)``)
     ``posterior_predictive``       ``y``, drawn given that it is 0 or 1 (``Gaussian``: as it comes)
@@ -90,19 +92,17 @@ def to_arviz(
     names = _check_names(label_names, posterior.model.labels)
     model, guide = posterior.model, posterior.guide
     chains, length = guide.draws["z"].shape[:2] if isinstance(guide, DrawsGuide) else (1, draws)
-    _check_size(model, chains * length, len(places))
+    _check_size(model, chains * length, len(places), functions)
     y_here, known = observed(y, places)
     with seeded(seed):
-        pieces = list(_pieces(posterior, x, y, places, draws))
-        drawn = _join([values for values, _ in pieces])
-        prior = _prior_draws(model, x[places], chains * length)
-        fits = []
-        for values, parameters in pieces:
-            us = [values[f"u_{layer.site}"] for layer in model.layers]
+        parts, fits = [], []
+        for values, parameters in _pieces(posterior, x, y, places, draws):
+            us, c = [values[f"u_{layer.site}"] for layer in model.layers], _own_c(guide, values)
             with parameters:
-                fits.append(
-                    log_likelihood(model, x[places], y_here, known, us, _own_c(guide, values), unit=unit, inner=inner)
-                )
+                fits.append(log_likelihood(model, x[places], y_here, known, us, c, unit=unit, inner=inner))
+            parts.append(values if functions else _without_functions(model, values))
+        drawn = _join(parts)
+        prior = _prior_draws(model, x[places], chains * length, functions)
         replicated = replicate(model.likelihood, drawn["z"])
     for part in (drawn, prior):
         part["suitability"] = model.likelihood.suitability(part["z"])
@@ -184,9 +184,10 @@ def _check_names(names: Sequence[str] | None, labels: int) -> npt.NDArray[Any]:
     return np.asarray([str(name) for name in names])
 
 
-def _check_size(model: ESMC, draws: int, rows: int) -> None:
+def _check_size(model: ESMC, draws: int, rows: int, functions: bool) -> None:
     local = rows * (5 * model.labels + sum(2 * layer.outputs for layer in model.layers[:-1]))
-    numbers = draws * (local + sum(4 * layer.outputs * layer.pseudo_count for layer in model.layers))
+    shared = sum(4 * layer.outputs * layer.pseudo_count for layer in model.layers) if functions else 0
+    numbers = draws * (local + shared)
     if numbers > LARGEST:
         raise ValueError(
             f"draws and rows must give at most {LARGEST:.0e} numbers; got {numbers:.0e}, {draws} draws of {rows} rows "
@@ -250,6 +251,11 @@ def _portions(draws: int, size: int) -> Iterator[int]:
         yield min(together, draws - done)
 
 
+def _without_functions(model: ESMC, draws: Draws) -> Draws:
+    gone = {f"{letter}_{layer.site}" for layer in model.layers for letter in "fu"}
+    return {name: value for name, value in draws.items() if name not in gone}
+
+
 def _join(parts: list[Draws]) -> Draws:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
@@ -269,7 +275,7 @@ def _complete(model: ESMC, values: Draws, count: int) -> Draws:
     return {name: value.reshape(count, *value.shape[-2:]) for name, value in drawn.items()}
 
 
-def _prior_draws(model: ESMC, x: Tensor, draws: int) -> Draws:
+def _prior_draws(model: ESMC, x: Tensor, draws: int, functions: bool) -> Draws:
     """As many draws of the model without data."""
     parts = []
     widest = max(model.labels, *_pseudo_counts(model), 1)
@@ -286,6 +292,7 @@ def _prior_draws(model: ESMC, x: Tensor, draws: int) -> Draws:
         nodes = recorded.trace.nodes
         values = {name: node["value"] for name, node in nodes.items() if node["type"] == "sample"}
         drawn = _complete(model, values, some)
+        drawn = drawn if functions else _without_functions(model, drawn)
         # only a parameter's name has a dot: the path to it
         parts.append(drawn | {name: value.unsqueeze(0) for name, value in values.items() if "." in name})
     return _join(parts)

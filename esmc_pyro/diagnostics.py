@@ -65,7 +65,7 @@ def _own_words() -> Iterator[None]:
         yield
 
 
-def _pointwise(data: Any) -> Array:
+def pointwise(data: Any) -> Array:
     """The log-likelihoods of ``to_arviz``: draws x units."""
     variable = next(iter(data["log_likelihood"].data_vars.values()))
     values: Array = np.asarray(variable.values, dtype=np.float64)
@@ -109,7 +109,7 @@ def waic(data: Any) -> ELPD:
 
     ArviZ 1.x has none. Where a term of ``p`` is above 0.4 it is not to be trusted; PSIS-LOO says so of itself.
     """
-    values = _pointwise(data)
+    values = pointwise(data)
     lppd = logsumexp(values, axis=0) - math.log(len(values))
     p = values.var(axis=0)
     terms = lppd - p
@@ -132,22 +132,19 @@ def convergence(data: Any, names: Sequence[str] = ("z",), entries: int = 200, se
         places = rng.permutation(flat.shape[2])[:entries]
         for place in np.sort(places):
             where = np.unravel_index(place, values.shape[2:])
-            draws = flat[:, :, place]
-            lines.append(
-                {
-                    "name": name,
-                    "at": ", ".join(str(coord[i]) for coord, i in zip(coords, where, strict=True)),
-                    "mean": draws.mean(),
-                    "sd": draws.std(),
-                    "rhat": _number(az.rhat(draws)) if len(draws) > 1 else math.nan,
-                    "ess": _number(az.ess(draws)),
-                }
-            )
+            at = ", ".join(str(coord[i]) for coord, i in zip(coords, where, strict=True))
+            lines.append({"name": name, "at": at} | summarise(flat[:, :, place]))
     return pd.DataFrame(lines)
 
 
-def _number(value: Any) -> float:
-    return float(np.asarray(value))
+def summarise(draws: Array) -> dict[str, float]:
+    """``mean``, ``sd``, ``rhat`` (NaN for one chain) and ``ess`` of one number: chains x draws."""
+    return {
+        "mean": float(draws.mean()),
+        "sd": float(draws.std()),
+        "rhat": float(az.rhat(draws)) if len(draws) > 1 else math.nan,
+        "ess": float(az.ess(draws)),
+    }
 
 
 def compare(
@@ -170,7 +167,7 @@ def compare(
             "candidates must all have a density of y (Gaussian) or all a probability: no common scale; got both"
         )
     data = {n: to_arviz(c, X, Y, **options) if isinstance(c, Posterior) else c for n, c in candidates.items()}
-    sizes = {name: _pointwise(d).shape[1] for name, d in data.items()}
+    sizes = {name: pointwise(d).shape[1] for name, d in data.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"candidates must be of the same data and unit; got {sizes} terms")
     results = {name: _az_loo(d, _relative_efficiency(d)) for name, d in data.items()}
