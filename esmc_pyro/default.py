@@ -169,6 +169,7 @@ def fit_settings(
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = start(model, X, Y)
+    guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
     posterior = fit_means(
         guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,

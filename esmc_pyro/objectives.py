@@ -72,7 +72,26 @@ class FrozenFeatures:
                 for x, out in zip(X.split(4096), features.split(4096), strict=True):
                     out.copy_(self.layer.features(x))
                 self.kept = (X, factor, features)
-        return self.kept[2][rows]
+        return self.kept[2].index_select(0, rows)
+
+
+class GivenLabels:
+    """``observed``, without looking for gaps in every batch where ``Y`` has none."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[Tensor, bool] | None = None
+
+    def log_prob(self, X: Tensor, Y: Tensor, rows: Tensor, log_prob: Callable[[Tensor], Tensor]) -> Tensor:
+        """The sum of ``log_prob(y)`` (n x K) over the known entries of these rows, scaled up to all rows of ``X``."""
+        if self.seen is None or not _same_memory(self.seen[0], Y):
+            self.seen = (Y, not bool(torch.isnan(Y).any()))
+        if self.seen[1] and len(Y) == len(X):
+            total = log_prob(Y.index_select(0, rows)).sum()
+        else:
+            y, known = observed(Y, rows)
+            values = log_prob(y)
+            total = torch.where(known, values, values.new_zeros(())).sum()
+        return total * (len(X) / len(rows))
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:
@@ -102,17 +121,16 @@ class CollapsedLoss(nn.Module):
     def __init__(self, model: ESMC, guide: DoublyStochasticGuide, kl_weight: float) -> None:
         super().__init__()
         self.model, self.guide, self.kl_weight = model, guide, kl_weight
-        self.features = FrozenFeatures(model.layers[0])
+        self.features, self.labels = FrozenFeatures(model.layers[0]), GivenLabels()
 
     def terms(self, X: Tensor, Y: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """``likelihood`` (scaled to all rows) and ``kl_c``, ``kl_z``, ...: the ELBO is the first less the others.
 
         ``X`` (N + I) x F, ``Y`` N x K, ``rows`` (n,); each term is a number.
         """
-        y, known = observed(Y, rows)
         mean, var = propagate(self.model, self.guide, X[rows], self.features(X, rows))
-        expected = self.model.likelihood.expected_log_prob(y, mean, var)
-        likelihood = torch.where(known, expected, expected.new_zeros(())).sum() * (len(X) / len(rows))
+        expected = self.model.likelihood.expected_log_prob
+        likelihood = self.labels.log_prob(X, Y, rows, lambda y: expected(y, mean, var))
         return {"likelihood": likelihood} | {f"kl_{l.site}": self.guide.kl(l) for l in self.model.layers}
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -149,11 +167,13 @@ class MAP:
 def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
     """``z`` with every layer at its mean (n x K), and the input of the last layer (None for one layer)."""
     layers = list(model.layers)
-    a, h = features, x
+    h = inputs = x
     for depth, layer in enumerate(layers):
-        if depth:
-            a = layer.features(h)
-        inputs, h = h, layer.offset(h) + a @ guide.v_loc(layer).mT
+        inputs, v = h, guide.v_loc(layer)
+        h = layer.offset(inputs)
+        # means that are held at zero, as those of an f_z that takes no part, cost nothing
+        if not depth or v.requires_grad or v.any():
+            h = h + (layer.features(inputs) if depth else features) @ v.mT
     return h, inputs if len(layers) > 1 else None
 
 
@@ -171,14 +191,13 @@ class MAPLoss(nn.Module):
         super().__init__()
         self.model, self.guide, self.prior, self.kl_weight = model, guide, prior, kl_weight
         self.features = FrozenFeatures(model.layers[0]) if features is None else features
+        self.labels = GivenLabels()
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
         """Minus the log of the joint density, up to a constant."""
         rows = torch.arange(len(X), device=X.device) if rows is None else rows
-        y, known = observed(Y, rows)
         z, _ = plug_in_z(self.model, self.guide, X[rows], self.features(X, rows))
-        fit = self.model.likelihood.log_prob(y, z)
-        loss = -torch.where(known, fit, fit.new_zeros(())).sum() * (len(X) / len(rows))
+        loss = -self.labels.log_prob(X, Y, rows, lambda y: self.model.likelihood.log_prob(y, z))
         for depth, layer in enumerate(self.model.layers):
             v = self.guide.v_loc(layer)
             if self.prior is not None:

@@ -10,7 +10,7 @@ from pyro.distributions import TorchDistribution
 from pyro.nn import PyroParam
 from torch import Tensor
 from torch.distributions import constraints
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from esmc_pyro.models.likelihoods.base import Likelihood
 from esmc_pyro.validation import check_number
@@ -23,7 +23,11 @@ class Bernoulli(Likelihood):
         return dist.Bernoulli(logits=self.lambda_ * z)
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
-        return logsigmoid((2 * y - 1) * self.lambda_ * z)
+        return -binary_cross_entropy_with_logits(self.lambda_ * z, y.expand_as(z), reduction="none")
+
+    def best_constant(self, frequency: Tensor) -> Tensor:
+        """The log-odds of the frequency over ``lambda``, within ``|lambda z| <= 20``."""
+        return torch.logit(frequency).clamp(-20, 20) / self.lambda_
 
 
 class PolyaGamma(Bernoulli):
