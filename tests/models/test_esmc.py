@@ -173,7 +173,7 @@ def test_the_model_has_the_datas_dtype(dtype: torch.dtype) -> None:
         ({"lengthscale": "mean"}, "rule must be 'paper' or 'authors'; got 'mean'"),
         ({"variance": 0}, "variance must be a number above 0; got 0"),
         ({"mean": "cubic"}, "mean must be one of .*; got 'cubic'"),
-        ({"likelihood": "probit"}, "likelihood must be a Likelihood or one of .*; got 'probit'"),
+        ({"likelihood": "cauchy"}, "likelihood must be a Likelihood or one of .*; got 'cauchy'"),
         ({"learn": ["everything"]}, r"learn must name some of .*; got \['everything'\]"),
         ({"alpha": [0.1, 0.0]}, "alpha must be a number above 0; got 0.0"),
     ],
