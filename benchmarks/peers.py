@@ -96,7 +96,7 @@ def mlp(X: Array, Y: Array, seed: int, alpha: float) -> Callable[[Array], Scores
 
 
 def svgp(
-    X: Array, Y: Array, seed: int, lengthscale: float, pseudo: int = 300, epochs: int = 20
+    X: Array, Y: Array, seed: int, lengthscale: float, pseudo: int = 300, epochs: int = 20, batch: int = 256
 ) -> Callable[[Array], Scores]:
     """GPyTorch's sparse variational GP: independent labels, shared Matern-1/2 kernel and inducing points."""
     torch.manual_seed(seed)
@@ -105,7 +105,7 @@ def svgp(
     points = x[torch.randperm(len(x))[:pseudo]]
     model = _SVGP(points, y, scale)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    batches = max(1, len(x) // 256)
+    batches = max(1, len(x) // batch)
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).tensor_split(batches):
             optimizer.zero_grad()
