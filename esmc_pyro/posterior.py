@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,8 +42,7 @@ class Posterior:
     @torch.no_grad()
     def predict_layers(self, X: Any, block: int = 4096) -> list[Tensor]:
         """Plug-in means of every layer's output, ``[E f_c(x), E f_z(E f_c(x))]``: (rows x L), ..., (rows x K)."""
-        us = self.guide.u_means()
-        blocks = [self.model.plug_in(x, us) for x in self._check(X).split(block)]
+        blocks = [self.guide.plug_in(x) for x in self._check(X).split(block)]
         return [torch.cat(outputs) for outputs in zip(*blocks, strict=True)]
 
     def predict(self, X: Any) -> Tensor:
@@ -66,7 +66,8 @@ class Posterior:
         likelihood = self.model.likelihood
         experts = likelihood.B if getattr(likelihood, "explicit", False) else 1
         widest = max(self.model.labels * experts, *self._pseudo_counts())
-        together = max(1, int(LIMIT // (widest * min(block, len(X)))))
+        # kernels take one value of a parameter that was drawn
+        together = 1 if self.model.has_priors else max(1, int(LIMIT // (widest * min(block, len(X)))))
         with seeded(seed):
             parts = [self._draw(X, min(together, draws - done), sites, block) for done in range(0, draws, together)]
         return {site: torch.cat([part[site] for part in parts]) for site in sites}
@@ -87,13 +88,15 @@ class Posterior:
     def _draw(self, X: Tensor, draws: int, sites: Sequence[str], block: int) -> dict[str, Tensor]:
         """Some draws at once, in a plate left of the model's own; the rows of a draw share its functions."""
         parts: dict[str, list[Tensor]] = {site: [] for site in sites}
-        with pyro.plate("draws", draws, dim=-3):
+        with nullcontext() if self.model.has_priors else pyro.plate("draws", draws, dim=-3):
             functions = poutine.trace(self.guide.sample_globals).get_trace()
-            values = {name: node["value"] for name, node in functions.nodes.items() if name[:2] in ("f_", "u_")}
+            drawn = ("f_", "u_", "esmc.")  # functions, and parameters with priors
+            values = {name: node["value"] for name, node in functions.nodes.items() if name.startswith(drawn)}
             model = poutine.condition(self.model, data=values)
             for x in X.split(block):
                 nodes = poutine.trace(model).get_trace(x).nodes
                 for site in sites:
-                    value = nodes["z" if site == "suitability" else site]["value"].squeeze(1)
+                    value = nodes["z" if site == "suitability" else site]["value"]
+                    value = value.reshape(draws, *value.shape[-2:])
                     parts[site].append(self.model.likelihood.suitability(value) if site == "suitability" else value)
         return {site: torch.cat(values, dim=1) for site, values in parts.items()}

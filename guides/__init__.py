@@ -7,6 +7,7 @@ from esmc_pyro.guides.amortized import AmortizedGuide
 from esmc_pyro.guides.auto import AUTOGUIDES, MarginalGuide
 from esmc_pyro.guides.base import Guide
 from esmc_pyro.guides.doubly_stochastic import DoublyStochasticGuide
+from esmc_pyro.guides.draws import DrawsGuide
 from esmc_pyro.guides.paper import PaperGuide
 from esmc_pyro.guides.start import label_informed_start
 
@@ -22,6 +23,7 @@ __all__ = [
     "GUIDES",
     "AmortizedGuide",
     "DoublyStochasticGuide",
+    "DrawsGuide",
     "Guide",
     "MarginalGuide",
     "PaperGuide",

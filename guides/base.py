@@ -62,6 +62,10 @@ class Guide(PyroModule):
         """The mean of ``u``, layer by layer."""
         raise TypeError(f"{type(self).__name__} must define u_means()")
 
+    def plug_in(self, x: Tensor) -> list[Tensor]:
+        """``ESMC.plug_in`` at the mean of ``u``: ``(n, F) -> [(n, L), (n, K)]``."""
+        return self.model.plug_in(x, self.u_means())
+
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
         """Draw every latent site, as the model's ``forward`` does; same arguments."""
         us = self.sample_globals()

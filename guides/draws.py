@@ -44,7 +44,7 @@ class DrawsGuide(Guide):
         """The draws of all chains in a row: ``chains * draws x ...``."""
         return self.draws[site].flatten(0, 1)
 
-    def _parameters(self, index: Tensor | int) -> ExitStack:
+    def _at(self, index: Tensor | int) -> ExitStack:
         """The model's parameters as they were drawn, for the length of a ``with`` block."""
         stack = ExitStack()
         stack.enter_context(self.model._pyro_context)
@@ -59,7 +59,7 @@ class DrawsGuide(Guide):
     def sample_globals(self) -> list[Tensor]:
         index = self._pick()
         us = []
-        with self._parameters(index):
+        with self._at(index):
             self.model.draw_priors()
             for layer, plate in self._plates():
                 with plate:
@@ -71,7 +71,7 @@ class DrawsGuide(Guide):
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
         """One draw of everything that ``Marginal`` draws, for rows of the training data."""
         index = self._pick()
-        with self._parameters(index):
+        with self._at(index):
             self.model.draw_priors()
         for layer, plate in self._plates():
             with plate:
@@ -86,12 +86,12 @@ class DrawsGuide(Guide):
 
     @torch.no_grad()
     def plug_in(self, x: Tensor) -> list[Tensor]:
-        """The mean over draws of ``ESMC.plug_in``: in one draw the latent space has one orientation, in the mean none."""
+        """The mean over draws of ``ESMC.plug_in``; a mean of ``u`` would mix orientations of the latent space."""
         count = len(self.flat("z"))
         some = torch.linspace(0, count - 1, min(count, PLUG_IN_DRAWS)).round().long().tolist()
         total: list[Tensor] = []
         for index in some:
-            with self._parameters(index):
+            with self._at(index):
                 self.model.draw_priors()
                 outputs = self.model.plug_in(x, [self.flat(f"u_{layer.site}")[index] for layer in self.model.layers])
             total = [a + b for a, b in zip(total, outputs, strict=True)] if total else outputs

@@ -144,11 +144,18 @@ class ESMC(PyroModule):
             else:
                 self.likelihood(h, *observed(Y, torch.arange(len(X), device=X.device) if rows is None else rows))
 
+    def _priors(self) -> list[tuple[torch.nn.Module, str]]:
+        return [(module, name) for module in self.modules() for name in getattr(module, "_pyro_samples", ())]
+
+    @property
+    def has_priors(self) -> bool:
+        """Whether the user put a prior on any parameter (``PyroSample``)."""
+        return bool(self._priors())
+
     def draw_priors(self) -> None:
-        """Draw every parameter on which the user put a prior (``PyroSample``), once, outside all plates."""
-        for module in self.modules():
-            for name in getattr(module, "_pyro_samples", ()):
-                getattr(module, name)
+        """Draw every parameter on which the user put a prior, once, outside all plates."""
+        for module, name in self._priors():
+            getattr(module, name)
 
     def plug_in(self, x: Tensor, us: Sequence[Tensor]) -> list[Tensor]:
         """The mean of every layer's output with each layer's input at its mean: ``[E f_c(x), E f_z(E f_c(x))]``.

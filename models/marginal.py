@@ -39,7 +39,8 @@ class Marginal(nn.Module):
             with pyro.plate("instances", len(X), subsample=rows, dim=-1):
                 h = X if rows is None else X[rows]
                 for layer, v in zip(model.layers, vs, strict=True):
-                    h = pyro.sample(layer.site, _conditional(layer, h, v).to_event(1))
+                    loc, scale = local_mean_and_scale(layer, h, v)
+                    h = pyro.sample(layer.site, dist.Normal(loc, scale.expand_as(loc)).to_event(1))
                 some = torch.arange(len(X), device=X.device) if rows is None else rows
                 # the base class: it takes distribution(z), in which latent sites of the likelihood are summed out
                 Likelihood.forward(model.likelihood, h, *(() if Y is None else observed(Y, some)))
@@ -54,8 +55,12 @@ def _sample_functions(layer: Layer) -> Tensor:
     return v
 
 
-def _conditional(layer: Layer, x: Tensor, v: Tensor) -> dist.Normal:
-    """``p(c | x, v)``, elementwise over ``(..., n, O)``."""
-    a = layer.features(x)
-    loc = layer.offset(x) + a @ v.mT
-    return dist.Normal(loc, (layer.residual_variance(x, a) + layer.gamma**2).sqrt().expand_as(loc))
+def local_mean_and_scale(
+    layer: Layer, x: Tensor, v: Tensor, features: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of ``p(c | x, v)``: ``(..., n, O)``, and what broadcasts to it.
+
+    ``features`` is ``A(x)`` (..., n, M), if it is at hand.
+    """
+    a = layer.features(x) if features is None else features
+    return layer.offset(x) + a @ v.mT, (layer.residual_variance(x, a) + layer.gamma**2).sqrt()

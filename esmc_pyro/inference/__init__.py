@@ -2,7 +2,8 @@
 
 from esmc_pyro.inference.analytic import PRESETS, fit_analytic
 from esmc_pyro.inference.importance import importance_sample, log_weights
+from esmc_pyro.inference.mcmc import fit_nuts
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.objectives import OBJECTIVES
 
-__all__ = ["OBJECTIVES", "PRESETS", "fit_analytic", "fit_svi", "importance_sample", "log_weights"]
+__all__ = ["OBJECTIVES", "PRESETS", "fit_analytic", "fit_nuts", "fit_svi", "importance_sample", "log_weights"]

@@ -37,7 +37,8 @@ def test_moments_of_a_correlated_gaussian(make: type[Sampler]) -> None:
     def energy(q: Tensor) -> Tensor:
         return 0.5 * ((q - mean) @ precision * (q - mean)).sum(-1)
 
-    drawn = collect(make(energy, 0.5, torch.ones(4)), torch.randn(300, 4), 80, 15)
+    sampler = make(energy, 0.3, torch.tensor([0.04, 1.0, 9.0, 0.25]))
+    drawn = collect(sampler, mean + torch.randn(300, 4), 60, 12)
     q = drawn["q"] - mean
     products = (q.unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2)
     assert (errors_away(q, torch.zeros(4)) < 4.5).all()
