@@ -13,8 +13,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from esmc_pyro.guides import DoublyStochasticGuide, Guide
-from esmc_pyro.inference import fit_analytic, fit_svi
+from esmc_pyro.guides import GUIDES, DoublyStochasticGuide, Guide
+from esmc_pyro.inference import fit_analytic, fit_nuts, fit_svi
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Likelihood
 from esmc_pyro.posterior import Posterior
@@ -38,7 +38,8 @@ class Exact(Guide):
     """The posterior of one layer under a Gaussian likelihood, its deviations from the mean times ``factor``.
 
     With ``r = beta^2 + gamma^2`` and noise ``s``: ``y - A v ~ N(0, r + s^2)``, so ``v`` is Gaussian with precision
-    ``I + A'A / (r + s^2)``; given ``v``, ``z - A v`` is ``(y - A v) r / (r + s^2)`` with variance ``r s^2 / (r + s^2)``.
+    ``I + A'A / (r + s^2)``; given ``v``, ``z`` has mean ``A v + (y - A v) r / (r + s^2)`` and variance
+    ``r s^2 / (r + s^2)``.
     """
 
     def __init__(self, model: ESMC, X: Tensor, Y: Tensor, factor: float = 1.0, shift: float = 0.0) -> None:
@@ -231,3 +232,54 @@ def test_experts_are_refused(explicit: bool) -> None:
     model, X = problem(Experts(3, explicit=explicit))
     with pytest.raises(ValueError, match="got Experts, whose y may be a fraction"):
         simulation_based_calibration(model, X, fit_analytic)
+
+
+# --- what real algorithms do ------------------------------------------------------------------------------------------
+
+
+def calibrate_labels(fit: Callable[..., Posterior], simulations: int) -> SBC:
+    """On 0/1 labels of the model with one layer, where only the algorithm can be wrong."""
+    model, X = problem(Bernoulli())
+    return simulation_based_calibration(
+        model, X, fit, labelled=N, simulations=simulations, draws=49, progress=False
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_mean_field_guides_are_over_confident() -> None:
+    """``q(z)`` apart from ``q(u)`` is no wider than the noise between them: gamma, beta and alpha, here about 0.33."""
+    analytic = partial(fit_analytic, start="zero", covariance="diagonal", progress=False)
+    normal = partial(GUIDES["auto_normal"], start="zero")
+    for fit, simulations in (
+        (analytic, 60),
+        (partial(fit_svi, guide=normal, epochs=300, lr=0.1, progress=False), 30),
+    ):
+        found = calibrate_labels(fit, simulations)
+        assert found.p_value < 1e-4
+        assert (found.spread()["spread"] < 0.6).all()
+        counts, expected = found.histogram("mean z of label 0")
+        assert counts[0] + counts[-1] > 2 * (expected[0] + expected[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_nuts_is_calibrated() -> None:
+    found = calibrate_labels(
+        partial(fit_nuts, start="prior", chains=4, warmup=60, draws=60, progress=False), 60
+    )  # fmt: skip
+    assert found.p_value > 0.01
+    spread = found.spread()
+    assert ((spread["spread"] - 1).abs() < 3.5 * spread["spread_error"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_doubly_stochastic_guide_is_almost_calibrated() -> None:
+    """Its ``q(z | u)`` leaves out the label of the row itself, which costs little where noise is small beside ``u``."""
+    full = partial(DoublyStochasticGuide, covariance="full", start="zero", scale=0.5)
+    found = calibrate_labels(
+        partial(fit_svi, guide=full, objective="collapsed", epochs=100, lr=0.1, progress=False), 60
+    )  # fmt: skip
+    assert found.p_value > 0.01
+    assert found.spread()["spread"].between(0.7, 1.4).all()
