@@ -13,7 +13,7 @@ is Laplace's.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS = 60  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
+LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LEAST_ROWS = 10  # fewer labelled rows are not split
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
@@ -86,6 +87,10 @@ class Search:
     tried: pd.DataFrame
     z: Tensor
     Y: Tensor
+    interrupted: bool = False
+
+
+Change = Callable[[Settings], dict[str, Any]]  # what to change in the best settings so far
 
 
 def pseudo_count(N: int) -> int:
@@ -186,12 +191,12 @@ def fit_settings(
     return posterior
 
 
-def hold_out(rows: int, seed: int, fold: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A fifth of at most ``SEARCH_ROWS`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows.
+def hold_out(rows: int, seed: int, fold: int = 0, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """A fifth of at most ``most`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows.
 
-    ``fold`` 0 to 4 gives each of the five fifths.
+    ``fold`` 0 to 4 gives each of the five fifths; ``most=None`` is ``SEARCH_ROWS``.
     """
-    order = np.random.default_rng(seed).permutation(rows)[:SEARCH_ROWS]
+    order = np.random.default_rng(seed).permutation(rows)[: SEARCH_ROWS if most is None else most]
     held = len(order) // 5 if rows >= LEAST_ROWS else 0
     first = fold * held
     return order[first : first + held], np.concatenate([order[:first], order[first + held :]])
@@ -210,29 +215,60 @@ def search(
     """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. Models with at most
-    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by fold. What is in
-    ``fixed`` is not searched. Without rows to hold out the settings stay as they start; Ctrl-C ends the search at the
-    best so far. A ``likelihood`` of None leaves it to the settings.
+    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by fold. More rows bear a
+    larger amplitude and a shorter length-scale: where there are more than ``LARGE_ROWS``, so many say whether to go on
+    that way. What is in ``fixed`` is not searched. Without rows to hold out the settings stay as they start; Ctrl-C
+    ends the search at the best so far. A ``likelihood`` of None leaves it to the settings.
     """
     best = replace(Settings(features=kinds[0]), **fixed)
+    settled = {*fixed, *(() if likelihood is None else ("B",))}
+    common = {"likelihood": likelihood, "seed": seed, "progress": progress, "checkpoint": checkpoint}
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
-    mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    for kind in kinds:
-        maps = [FeatureMap.from_data(X[rest], kind, seed) for _, rest in folds]
-        mapped[kind] = [(made(X[rest]), made(X[held])) for made, (held, rest) in zip(maps, folds, strict=True)]
+    groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
+    changes = [{name: value for name, value in change.items() if name not in settled} for g in groups for change in g]
+    found = _climb(
+        X, Y, best, [lambda s, c=c: c for c in changes if c], folds, SEARCH_PSEUDO, section="search",
+        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": CANDIDATES}, **common,
+    )  # fmt: skip
+    if len(Y) <= LARGE_ROWS or found.interrupted:
+        return found
+    further: dict[str, Change] = {
+        "amplitude": lambda s: {"amplitude": 2 * s.amplitude},
+        "lengthscale": lambda s: {"lengthscale": 0.7 * s.lengthscale},
+    }
+    steps = [step for name, step in further.items() if name not in settled for _ in range(2)]
+    folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
+    large = _climb(
+        X, Y, found.settings, steps, folds, LARGE_PSEUDO, section="larger search",
+        given={"best": str(found.settings)}, **common,
+    )  # fmt: skip
+    tried = pd.concat([found.tried, large.tried], ignore_index=True)
+    return replace(large, tried=tried) if not large.interrupted else replace(found, tried=tried)
+
+
+def _climb(
+    X: Any, Y: Tensor, best: Settings, steps: Sequence[Change], folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    pseudo: int, *, likelihood: Likelihood | None, seed: int, progress: bool, checkpoint: Checkpoint | None,
+    section: str, given: Mapping[str, Any],
+) -> Search:  # fmt: skip
+    """From ``best``, take each step that raises the score of the held-out rows of ``folds``."""
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
+    mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
-    memory = SearchMemory(
-        checkpoint, X, Y, likelihood=likelihood, fixed=fixed, kinds=tuple(kinds), seed=seed, candidates=CANDIDATES
-    )
+    memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, **given)
     stopped: list[bool] = []
 
+    def features(kind: str) -> list[tuple[Tensor, Tensor]]:
+        if kind not in mapped:
+            maps = [FeatureMap.from_data(X[rest], kind, seed) for _, rest in folds]
+            mapped[kind] = [(made(X[rest]), made(X[held])) for made, (held, rest) in zip(maps, folds, strict=True)]
+        return mapped[kind]
+
     def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
-        pseudo = min(len(x), SEARCH_PSEUDO)
-        posterior = fit_settings(x, y, settings, likelihood, pseudo=pseudo, seed=seed, spread=False)
+        posterior = fit_settings(x, y, settings, likelihood, pseudo=min(len(x), pseudo), seed=seed, spread=False)
         stopped.append(posterior.interrupted)
         return posterior.predict(x_held)
 
@@ -241,9 +277,8 @@ def search(
             found[settings] = kept
             tried.append(asdict(settings) | {"score": kept[0]})
         elif settings not in found:
-            z = torch.cat(
-                [predict(settings, x, y, new) for (x, new), y in zip(mapped[settings.features], Y_rest, strict=True)]
-            )
+            parts = zip(features(settings.features), Y_rest, strict=True)
+            z = torch.cat([predict(settings, x, y, new) for (x, new), y in parts])
             found[settings] = (held_out_score(Y_held, z), z)
             tried.append(asdict(settings) | {"score": found[settings][0]})
             if not any(stopped):
@@ -251,14 +286,11 @@ def search(
         return found[settings][0]
 
     score(best)
-    groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
-    settled = {*fixed, *(() if likelihood is None else ("B",))}
-    changes = [{name: value for name, value in change.items() if name not in settled} for g in groups for change in g]
-    for change in tqdm([c for c in changes if c], disable=not progress, desc="search", unit="candidate"):
-        candidate = replace(best, **change)
+    for step in tqdm(steps, disable=not progress, desc=section, unit="candidate"):
+        candidate = replace(best, **step(best))
         # a fit that was cut short proves nothing, and ends the search
         if not any(stopped) and score(candidate) > score(best) and not any(stopped):
             best = candidate
     z = found[best][1]
     assert z is not None  # the memory keeps it of the best
-    return Search(best, pd.DataFrame(tried), z, Y_held)
+    return Search(best, pd.DataFrame(tried), z, Y_held, any(stopped))

@@ -21,8 +21,8 @@ from esmc_pyro.tensor_file import fingerprint
 class SearchMemory:
     """Scores of candidates by their settings, and the held-out ``z`` of the best one; without a checkpoint, nothing."""
 
-    def __init__(self, checkpoint: Checkpoint | None, X: Any, Y: Tensor, **given: Any) -> None:
-        self._section = None if checkpoint is None else checkpoint.section("search")
+    def __init__(self, checkpoint: Checkpoint | None, section: str, X: Any, Y: Tensor, **given: Any) -> None:
+        self._section = None if checkpoint is None else checkpoint.section(section)
         self._scores: dict[str, float] = {}
         self._best, self._z = "", Y[:0]
         self._origin: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,20 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
     X, Y = (torch.as_tensor(part) for part in make_data())
     given = Bernoulli()
     assert default.build(X, Y, Settings(), given, 5, 0).likelihood is not given
+
+
+def test_more_rows_are_asked_for_amplitude_and_length_scale(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
+    monkeypatch.setattr(default, "CANDIDATES", ())
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.25])  # small; then more rows: as it was, amplitude twice, length-scale
+    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
+    found = search(X, Y)
+    start = Settings(features="standard")
+    assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4]
+    assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7])
+    assert found.settings == replace(start, amplitude=4 * start.amplitude)
+    assert len(found.Y) == len(found.z) == (len(Y) - 1) // 5
+    # nor are settings that are fixed
+    monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
+    assert set(search(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
