@@ -157,15 +157,15 @@ class SLEEC(Baseline):
 
     def _learner(self, X: Any, Y: Array, clusters: int, seed: int) -> Learner:
         means = KMeans(clusters, init="random", n_init=1, max_iter=20, random_state=seed).fit(X)
-        parts = []
-        for cluster in range(clusters):
+        parts, used = [], np.unique(means.labels_)  # equal rows can leave a cluster empty
+        for cluster in used:
             rows = np.flatnonzero(means.labels_ == cluster)
             x, y = with_constant(X[rows]), Y[rows]
             length = np.sqrt(y.sum(axis=1, keepdims=True))
             Z, _ = embed(y / np.maximum(length, 1), self.latent, self.neighbours, self.steps, seed)
             V = sparse_regression(x, Z, self.penalty, self.sparsity)
             parts.append(Part(V, x @ V, sparse.csr_array(y)))
-        return Learner(means.cluster_centers_, parts)
+        return Learner(means.cluster_centers_[used], parts)
 
     def _scores(self, X: Any) -> Array:
         scores = np.tile(1e-6 * self.frequency_, (X.shape[0], 1))
