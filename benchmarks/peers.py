@@ -28,14 +28,16 @@ def label_frequency(X: Array, Y: Array, seed: int) -> Callable[[Array], Scores]:
     return lambda new: (np.tile(frequency, (len(new), 1)),) * 2
 
 
-def nearest_neighbours(X: Array, Y: Array, seed: int, k: int) -> Callable[[Array], Scores]:
-    """The labels of the k nearest rows, weighted by ``exp(-distance / mean distance)``; ties go to frequent labels."""
+def nearest_neighbours(X: Array, Y: Array, seed: int, k: int, sharpness: float) -> Callable[[Array], Scores]:
+    """The labels of the k nearest rows, weighted by ``exp(-sharpness distance / mean distance)``; ties go to frequent
+    labels.
+    """
     index = NearestNeighbors(n_neighbors=min(k, len(X))).fit(X)
     frequency = Y.mean(axis=0)
 
     def predict(new: Array) -> Scores:
         distance, rows = index.kneighbors(new)
-        weight = np.exp(-distance / max(distance.mean(), 1e-12))
+        weight = np.exp(-sharpness * (distance - distance[:, :1]) / max(distance.mean(), 1e-12))
         weight /= weight.sum(axis=1, keepdims=True)
         p = np.stack([w @ Y[r] for w, r in zip(weight, rows, strict=True)])
         return p + 1e-6 * frequency, np.clip(p, 0, 1)
@@ -66,11 +68,11 @@ def logistic_regression(X: Array, Y: Array, seed: int, C: float) -> Callable[[Ar
     return predict
 
 
-def nystroem_ridge(X: Array, Y: Array, seed: int, noise: float) -> Callable[[Array], Scores]:
-    """Least squares on 1000 Nystroem features of an RBF kernel, length-scale the median distance."""
+def nystroem_ridge(X: Array, Y: Array, seed: int, noise: float, lengthscale: float) -> Callable[[Array], Scores]:
+    """Least squares on 1000 Nystroem features of an RBF kernel, length-scale in medians of the distance."""
     rng = np.random.default_rng(seed)
     some = torch.as_tensor(X[rng.permutation(len(X))[:1000]])
-    gamma = 0.5 / max(float(torch.nn.functional.pdist(some).median()), 1e-6) ** 2
+    gamma = 0.5 / max(lengthscale * float(torch.nn.functional.pdist(some).median()), 1e-6) ** 2
     features = Nystroem(gamma=gamma, n_components=min(1000, len(X)), random_state=seed).fit(X)
     A, mean = features.transform(X), Y.mean(axis=0)
     W = np.linalg.solve(A.T @ A + noise * np.eye(A.shape[1]), A.T @ (Y - mean))
@@ -144,9 +146,17 @@ class _SVGP(gpytorch.models.ApproximateGP):
 # method -> the settings that held-out rows choose from
 PEERS: dict[str, tuple[Method, tuple[dict[str, Any], ...]]] = {
     "label frequency": (label_frequency, ({},)),
-    "kNN": (nearest_neighbours, tuple({"k": k} for k in (10, 30, 100))),
+    "kNN": (
+        nearest_neighbours,
+        tuple(
+            {"k": k, "sharpness": s} for k, s in ((10, 1.0), (30, 1.0), (30, 5.0), (100, 1.0), (100, 5.0), (100, 10.0))
+        ),
+    ),
     "logistic regression": (logistic_regression, tuple({"C": c} for c in (0.01, 0.1, 1.0, 10.0))),
-    "Nystroem ridge": (nystroem_ridge, tuple({"noise": n} for n in (0.1, 1.0, 10.0))),
+    "Nystroem ridge": (
+        nystroem_ridge,
+        tuple({"noise": n, "lengthscale": l} for n in (0.1, 1.0, 10.0) for l in (0.5, 1.0)),
+    ),
     "extra trees": (extra_trees, tuple({"leaf": l} for l in (1, 2, 5))),
     "MLP": (mlp, tuple({"alpha": a} for a in (0.01, 0.1, 1.0))),
     "GPyTorch SVGP": (svgp, tuple({"lengthscale": l} for l in (0.5, 1.0))),
