@@ -28,7 +28,8 @@ RESULTS = Path(__file__).parent / "results"
 DATASETS = (
     "emotions", "yeast", "cal500", "mediamill-sample", "corel5k", "espgame", "delicious", "rcv1-sub1", "imdb",
 )  # fmt: skip
-TEST_ROWS = {"cal500": 102, "espgame": 4154, "rcv1-sub1": 3000, "imdb": 24184}  # sets without a split: the seed draws the test rows
+# sets without a split of their own: the seed draws so many test rows
+TEST_ROWS = {"cal500": 102, "espgame": 4154, "rcv1-sub1": 3000, "imdb": 24184}
 METHODS = (
     "ESMC", "label frequency", "kNN", "logistic regression", "Nystroem ridge", "extra trees", "MLP", "GPyTorch SVGP",
 )  # fmt: skip
