@@ -35,7 +35,7 @@ LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
     "mpu (c = 0.5)": partial(MPU, 0.5),
 }
 SIZES: dict[str, Any] = {"N": 500, "F": 2, "K": 10, "L": [], "pseudo": 15, "amplitude": 3.0, "offset": 2.0}
-EPOCHS, DRAWS = 100, 200
+EPOCHS, DRAWS, INNER = 100, 200, 5
 
 
 def one_seed(truth: str, seed: int) -> pd.DataFrame:
@@ -49,7 +49,7 @@ def one_seed(truth: str, seed: int) -> pd.DataFrame:
             model, drawn.X, drawn.Y, guide=DoublyStochasticGuide, objective="collapsed", epochs=EPOCHS,
             batch_size=len(drawn.X), lr=0.05, seed=seed, progress=False,
         )  # fmt: skip
-    table = compare(posteriors, drawn.X, drawn.Y, unit="instances", draws=DRAWS, seed=seed)
+    table = compare(posteriors, drawn.X, drawn.Y, unit="instances", draws=DRAWS, inner=INNER, seed=seed)
     table.insert(0, "candidate", table.index)
     table.insert(0, "seed", seed)
     table.insert(0, "truth", truth)

@@ -10,6 +10,7 @@ import typer
 
 from esmc_pyro.cli import annotation, inspection, page
 from esmc_pyro.cli.command import add_command
+from esmc_pyro.cli.diagnose import diagnose
 from esmc_pyro.cli.evaluate import evaluate
 from esmc_pyro.cli.failure import say
 from esmc_pyro.cli.fit import fit
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "suggest": annotation.suggest,
     "inspect": inspection.inspect,
     "report": page.report,
+    "diagnose": diagnose,
     "demo": page.demo,
 }
 for _name, _function in COMMANDS.items():
