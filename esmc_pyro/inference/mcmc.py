@@ -71,7 +71,7 @@ class Noises:
         """States by name: ``(..., D) -> (..., *shape)`` each."""
         parts = q.split([math.prod(shape) for shape in self.shapes.values()], dim=-1)
         return {
-            name: part.reshape(*q.shape[:-1], *shape)
+            name: part.reshape((*q.shape[:-1], *shape))
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
 
