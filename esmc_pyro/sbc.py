@@ -64,6 +64,25 @@ def default_quantities(rows: int, labels: int) -> dict[str, Quantity]:
     }
 
 
+def label_quantities(rows: int) -> dict[str, Quantity]:
+    """The like for each label by itself, K numbers a draw: as many simulations at once.
+
+    For models with one layer, whose labels have nothing in common but ``X``: a fit of 100 labels costs little more than
+    one of two, and is worth 50 of them.
+    """
+
+    def entry(n: int) -> Quantity:
+        return lambda sites: sites["z"][:, n]
+
+    return {
+        **{f"z[{n}]": entry(n) for n in dict.fromkeys([0, rows - 1])},
+        "mean z": lambda sites: sites["z"].mean(1),
+        "|z|": lambda sites: sites["z"].square().sum(1).sqrt(),
+        "mean suitability": lambda sites: sites["suitability"].mean(1),
+        "log-likelihood": lambda sites: sites["log_likelihood"].sum(1),
+    }
+
+
 @dataclass(frozen=True)
 class SBC:
     """Ranks of true values among ``draws`` posterior draws, one row for each simulation and quantity.
@@ -161,8 +180,9 @@ def simulation_based_calibration(
                      (``start="labels"`` of a guide does that to later layers), is no longer what was drawn from
     ``draws``        posterior draws of each fit; 99 make 100 possible ranks
     ``quantities``   name -> function of the draws by site name, each draws x ... (``z`` and ``suitability`` are
-                     draws x rows x K, ``log_likelihood`` draws x labelled x K), that gives a number a draw;
-                     None is ``default_quantities``
+                     draws x rows x K, ``log_likelihood`` draws x labelled x K), that gives a number a draw; or R
+                     numbers a draw, draws x R, of R independent parts of the data that each count as a simulation
+                     (``label_quantities``). None is ``default_quantities``
 
     Each simulation has random numbers of its own, so more of them extend what fewer gave. Ctrl-C ends the work and
     returns what is done. With a ``checkpoint`` finished simulations are kept in a file, and the same call goes on.
@@ -211,7 +231,7 @@ class _Run:
         self.draws, self.quantities, self.seed = draws, quantities, seed
 
     def simulation(self, number: int) -> Tensor:
-        """``COLUMNS`` of each quantity (quantities x 4) in one simulation."""
+        """``COLUMNS`` of each quantity in one data set: R x quantities x 4."""
         # seeds far from those a user gives to ``fit``: the same random numbers must not serve the truth and the fit
         prior_seed, posterior_seed = np.random.SeedSequence([self.seed, number]).generate_state(2).tolist()
         with seeded(prior_seed), torch.no_grad():
@@ -229,11 +249,14 @@ class _Run:
             truth, sites = self._completed(truth, Y), self._completed(sites, Y)
             lines = []
             for name, quantity in self.quantities.items():
-                true, drawn = (self._number(name, quantity, s) for s in (truth, sites))
-                ties = int((drawn == true).sum())  # a tie is broken at random
-                rank = int((drawn < true).sum()) + int(torch.randint(ties + 1, ()))
-                lines.append([rank, true.item(), drawn.mean().item(), drawn.std().item()])
-        return torch.tensor(lines, dtype=torch.float64)
+                true, drawn = (self._numbers(name, quantity, s) for s in (truth, sites))
+                ties = (drawn == true).sum(0)  # a tie is broken at random
+                rank = (drawn < true).sum(0) + (torch.rand(ties.shape) * (ties + 1)).floor()
+                lines.append(torch.stack([rank, true[0], drawn.mean(0), drawn.std(0)], -1))
+        if len({len(line) for line in lines}) > 1:
+            sizes = {name: len(line) for name, line in zip(self.quantities, lines, strict=True)}
+            raise ValueError(f"quantities must all give as many numbers a draw as each other; got {sizes}")
+        return torch.stack(lines, 1)
 
     def _completed(self, sites: Sites, Y: Tensor) -> Sites:
         z = sites["z"]
@@ -241,14 +264,15 @@ class _Run:
         log_likelihood = likelihood.log_prob(Y.expand(len(z), *Y.shape), z[:, : self.labelled])
         return sites | {"suitability": likelihood.suitability(z), "log_likelihood": log_likelihood}
 
-    def _number(self, name: str, quantity: Quantity, sites: Sites) -> Tensor:
+    def _numbers(self, name: str, quantity: Quantity, sites: Sites) -> Tensor:
+        """A quantity, draws x R."""
         value = quantity(sites)
-        if value.shape != (len(sites["z"]),):
+        if value.dim() not in (1, 2) or len(value) != len(sites["z"]):
             raise ValueError(
-                f"quantities must give one number a draw; got shape {tuple(value.shape)} of {name!r} for "
-                f"{len(sites['z'])} draws"
+                f"quantities must give one number a draw, or a row of them; got shape {tuple(value.shape)} of {name!r} "
+                f"for {len(sites['z'])} draws"
             )
-        return value.double()
+        return value.reshape(len(value), -1).double()
 
     def _check_unchanged(self, model: ESMC) -> None:
         before, after = self.model.state_dict(), model.state_dict()
@@ -261,11 +285,11 @@ class _Run:
 
     def table(self, done: list[Tensor]) -> pd.DataFrame:
         """The simulations as the frame of ``SBC``."""
-        values = torch.stack(done).numpy()
+        values = torch.cat(done).numpy()
         names = list(self.quantities)
         table = pd.DataFrame(values.reshape(-1, len(COLUMNS)), columns=list(COLUMNS)).astype({"rank": int})
-        table.insert(0, "quantity", np.tile(np.array(names, dtype=object), len(done)))
-        table.insert(0, "simulation", np.repeat(np.arange(len(done)), len(names)))
+        table.insert(0, "quantity", np.tile(np.array(names, dtype=object), len(values)))
+        table.insert(0, "simulation", np.repeat(np.arange(len(values)), len(names)))
         return table
 
 
