@@ -205,7 +205,7 @@ def test_priors_on_parameters_are_drawn_along_and_used_in_prediction() -> None:
     model.layers[0].kernel.lengthscale = PyroSample(dist.LogNormal(0.5, 0.3))
     with pytest.raises(ValueError, match="start must be 'prior' for a model with priors on parameters"):
         fit(model, X, Y)
-    posterior = fit(model, X, Y, start="prior", warmup=2, draws=2)
+    posterior = fit(model, X, Y, start="prior", warmup=10, draws=2)
     name, guide = "esmc.layers.0.kernel.lengthscale", posterior.guide
     assert guide.draws[name].shape == (2, 2)
     assert guide.drawn_parameters == [name]
