@@ -55,9 +55,7 @@ def _sample_functions(layer: Layer) -> Tensor:
     return v
 
 
-def local_mean_and_scale(
-    layer: Layer, x: Tensor, v: Tensor, features: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def local_mean_and_scale(layer: Layer, x: Tensor, v: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of ``p(c | x, v)``: ``(..., n, O)``, and what broadcasts to it.
 
     ``features`` is ``A(x)`` (..., n, M), if it is at hand.
