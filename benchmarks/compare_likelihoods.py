@@ -1,7 +1,7 @@
 """Does ``az.compare`` prefer the likelihood that the labels were drawn from? Three likelihoods, ten seeds each.
 
-For each likelihood and seed: labels drawn from a one-layer model, the same model (kernel and mean as they were drawn
-with) fitted with each of the three likelihoods by SVI (collapsed objective, doubly stochastic guide), PSIS-LOO over
+For each likelihood and seed: labels drawn from the two-layer model, the same model (kernels as they were drawn with)
+fitted with each of the three likelihoods by SVI (collapsed objective, doubly stochastic guide), PSIS-LOO over
 instances, ``az.compare``. The tables are written anew after each data set, and a run that was stopped goes on.
 
     python benchmarks/compare_likelihoods.py
@@ -34,8 +34,8 @@ LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
     "eeoe (B = 10)": partial(EEOE, 10),
     "mpu (c = 0.5)": partial(MPU, 0.5),
 }
-SIZES: dict[str, Any] = {"N": 500, "F": 2, "K": 10, "L": [], "pseudo": 15, "amplitude": 3.0, "offset": 2.0}
-EPOCHS, DRAWS, INNER = 100, 200, 5
+SIZES: dict[str, Any] = {"N": 800, "F": 3, "K": 20, "L": 2, "pseudo": 30, "amplitude": 3.0}
+EPOCHS, DRAWS, INNER = 100, 200, 3
 
 
 def one_seed(truth: str, seed: int) -> pd.DataFrame:
@@ -77,14 +77,14 @@ def summary(lines: pd.DataFrame) -> str:
 
 def page(lines: pd.DataFrame) -> str:
     """The tables with what they are about."""
-    sizes = ", ".join(f"{name} = {value}" for name, value in SIZES.items() if name != "L")
+    sizes = ", ".join(f"{name} = {value}" for name, value in SIZES.items())
     return f"""# Which likelihood were the labels drawn from?
 
 `python benchmarks/compare_likelihoods.py` (Python {sys.version.split()[0]}, PyTorch {torch.__version__.split("+")[0]}):
-labels drawn from the one-layer model ({sizes}), fitted with each likelihood by SVI (collapsed, {EPOCHS} epochs; kernel
-and mean as they were drawn with), PSIS-LOO over instances from {DRAWS} draws, `az.compare`. The margin is the elpd in
-nats of the true likelihood less that of the better of the others, its error ArviZ's `dse`; k is bad above ArviZ's
-`good_k`. All {len(lines)} lines are in `compare_likelihoods.csv`.
+labels drawn from the model ({sizes}), fitted with each likelihood by SVI (collapsed,
+{EPOCHS} epochs; kernels as they were drawn with), PSIS-LOO over instances from {DRAWS} draws, `az.compare`.
+The margin is the elpd in nats of the true likelihood less that of the better of the others, its error ArviZ's `dse`;
+k is bad above ArviZ's `good_k`. All {len(lines)} lines are in `compare_likelihoods.csv`.
 
 {summary(lines)}
 """
