@@ -24,7 +24,7 @@ class KNN(Baseline):
 
     limits: ClassVar = {"neighbours": COUNT, "width": POSITIVE}
 
-    def __init__(self, neighbours: int = 50, width: float = 0.5) -> None:
+    def __init__(self, neighbours: int = 50, width: float = 0.4) -> None:
         self.neighbours = neighbours
         self.width = width
 

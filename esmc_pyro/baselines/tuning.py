@@ -46,7 +46,7 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     "FastTag": combinations(alpha=(0.1, 1.0, 10.0), beta=(0.1, 1.0), p=(0.3, 0.7)),
     "SLEEC": combinations(nearest=(10, 30), penalty=(0.1, 1.0)),
     "GenEML": combinations(lambda_u=(1.0, 10.0), a=(1.0, 100.0)),
-    "kNN": combinations(neighbours=(10, 30, 100), width=(0.5, 1.0)),
+    "kNN": combinations(neighbours=(10, 30, 100), width=(0.25, 0.4, 0.7)),
 }
 
 
