@@ -149,6 +149,8 @@ def rank_histograms(
     size = (0.6 + 1.75 * len(names), 0.5 + 1.35 * len(results))
     figure = Figure(figsize=size, layout="constrained", facecolor="none")
     grid = figure.subplots(len(results), len(names), squeeze=False)
+    for axes, quantity in zip(grid[0], names, strict=True):
+        axes.set_title(quantity, color=theme.ink, fontsize=10, loc="left", parse_math=False)
     for axes_row, (title, result) in zip(grid, results.items(), strict=True):
         p_values = result.p_values()
         for axes, quantity in zip(axes_row, names, strict=True):
@@ -165,8 +167,6 @@ def rank_histograms(
             axes.set_xticks([])
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             axes.set_xlabel(_p_value(p_values[quantity]), color=theme.muted, fontsize=9)
-            if axes_row is grid[0]:
-                axes.set_title(quantity, color=theme.ink, fontsize=10, loc="left", parse_math=False)
         axes_row[0].set_ylabel(title, color=theme.ink, fontsize=10, parse_math=False)
     return figure
 

@@ -110,7 +110,8 @@ def test_rank_histograms_draw_the_counts_and_the_binomial_band():
     band = figure.axes[0].patches[0].get_data()
     # 99 in 100 of Binomial(100, 0.1): from 3 to 18
     assert (set(band.baseline), set(band.values)) == ({3.0}, {18.0})
-    assert len(figures.rank_histograms({"exact": even}).axes) == 2
+    both = figures.rank_histograms({"exact": even, "narrow": narrow})
+    assert [axes.get_title("left") for axes in both.axes] == ["a", "b", "", ""]
     assert figures.render(figure).startswith(b"<?xml")
 
 

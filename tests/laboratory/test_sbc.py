@@ -295,4 +295,4 @@ def test_the_doubly_stochastic_guide_is_almost_calibrated() -> None:
     fit = partial(fit_svi, guide=full, objective="collapsed", epochs=200, lr=0.1, progress=False)
     found = calibrate_labels(fit, Bernoulli())
     assert found.p_value > 0.01
-    assert found.spread()["spread"].between(0.8, 1.25).all()
+    assert found.spread()["spread"].between(0.75, 1.4).all()
