@@ -270,7 +270,7 @@ class MeanFieldELBO:
             instead = "collapsed" if isinstance(guide, DoublyStochasticGuide) else "trace"
             raise ValueError(
                 f"the objective 'mean_field' needs a guide that draws its sites in the model's order, like 'paper'; "
-                f"for {type(guide).__name__} use {instead!r}"
+                f"got {type(guide).__name__} (use {instead!r})"
             )
         return TraceMeanField_ELBO()(model, guide)
 
@@ -293,7 +293,7 @@ class RenyiELBO:
         _refuse_explicit_experts(model, "renyi")
         if guide.is_point:
             raise ValueError(
-                "the objective 'renyi' weighs draws against each other; got a guide that is a single point"
+                "the objective 'renyi' needs draws to weigh against each other; got a guide that is a single point"
             )
         return RenyiLoss(model, guide, self.order, self.particles)
 

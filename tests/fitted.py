@@ -16,7 +16,7 @@ from pyro.contrib.gp import kernels
 from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, default, feature_map
-from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
+from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Gaussian, LearnedMPU
 
@@ -79,6 +79,7 @@ def _arguments() -> dict[str, tuple[dict[str, Any], str]]:
         "paper": (svi | {"guide": "paper"}, "frames"),
         "paper, class": (svi | {"guide": partial(PaperGuide, covariance="full"), "widths": (3, 2)}, "dense"),
         "doubly stochastic, class": (svi | {"guide": DoublyStochasticGuide, "widths": []}, "dense"),
+        "amortized, class": (svi | {"guide": partial(AmortizedGuide, hidden=5)}, "dense"),
         "analytic": (analytic, "dense"),
         "svi, function": ({"inference": fit_svi, "epochs": 2}, "dense"),
     } | {

@@ -92,21 +92,19 @@ def test_laplace_is_a_point_until_the_fit_ends() -> None:
     X, Y = tiny_data(unlabelled=0)
     guide = GUIDES["auto_laplace_approximation"](tiny_model(X, Y, 1), X, Y)
     assert guide.is_point
-    before = guide.u_means()
     assert isinstance(guide.auto, AutoLaplaceApproximation)
     guide.finish(X, Y)
     assert not guide.is_point
-    assert all(torch.allclose(a, b) for a, b in zip(guide.u_means(), before, strict=True))
     with pytest.raises(ValueError, match="model and guide must have something to learn"):
         fit_svi(guide.model, X, Y, guide=guide, epochs=1, progress=False)
 
 
-def test_laplace_where_there_is_no_peak_is_said() -> None:
+def test_laplace_where_there_is_no_peak_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = tiny_data(unlabelled=0)
     model = tiny_model(X, Y, 2, alpha=0.01, beta=0.01, gamma=0.01)
     guide = GUIDES["auto_laplace_approximation"](model, X, Y, start="zero")
-    torch.manual_seed(0)
     guide.auto.loc.data = torch.randn_like(guide.auto.loc)
+    monkeypatch.setattr(MarginalGuide, "_climb", lambda *_: None)  # left where the fit ended, on a slope
     with pytest.raises(NotPositiveDefiniteError, match="the posterior has no peak where the fit ended"):
         guide.finish(X, Y)
 

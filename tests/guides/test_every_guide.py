@@ -129,9 +129,8 @@ def low_rank(name: str, p: Problem) -> Optimum:
 
 
 def laplace(name: str, p: Problem) -> Optimum:
-    """The curvature of a normal density is its precision."""
+    """From where it starts it finds the peak, and the curvature of a normal density is its precision."""
     guide = GUIDES[name](p.model, p.X, p.Y)
-    guide.auto.loc.data = p.mean.clone()
     guide.finish(p.X, p.Y)
     return exact(guide, p)
 
