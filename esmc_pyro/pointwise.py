@@ -27,8 +27,12 @@ LIMIT = 1e7  # numbers in the largest tensor made at once
 
 
 def marginal_log_prob(likelihood: Likelihood, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """``ln E p(y | z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature; elementwise, ``(..., n, K)``."""
-    sd = var.sqrt()
+    """``ln E p(y | z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature; elementwise, ``(..., n, K)``.
+
+    In double precision: the likelihood of a sure label is one to within the rounding of float32, and draws that differ
+    by rounding alone make PSIS fail.
+    """
+    y, mean, sd = y.double(), mean.double(), var.double().sqrt()
     nodes, weights = gauss_hermite(likelihood.QUADRATURE_POINTS)
     total = torch.full_like(mean, -math.inf)
     for x, w in zip(nodes, weights, strict=True):

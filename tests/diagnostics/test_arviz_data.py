@@ -148,7 +148,7 @@ def test_drawn_kernel_scales_are_among_the_variables_and_enter_the_log_likelihoo
     X, Y = tiny_data(unlabelled=0)
     model = tiny_model(X, Y)
     model.layers[0].kernel.lengthscale = PyroSample(dist.LogNormal(0.0, 0.5))
-    posterior = fit_nuts(model, X, Y, chains=1, warmup=5, draws=3, progress=False)
+    posterior = fit_nuts(model, X, Y, chains=1, warmup=5, draws=3, start="prior", progress=False)
     data = posterior.to_arviz(X, Y)
     (name,) = (str(name) for name in data.posterior.data_vars if "." in str(name))
     assert data.posterior[name].shape == data.prior[name].shape == (1, 3)
