@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from esmc_pyro.frames import is_sparse, to_labels
 from esmc_pyro.validation import check_choice, check_number
 
-Array = npt.NDArray[np.floating]
+Array = npt.NDArray[Any]
 
 
 class Baseline(BaseEstimator, ABC):

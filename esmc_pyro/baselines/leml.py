@@ -7,6 +7,7 @@ Hsiang-Fu Yu, Prateek Jain, Purushottam Kar and Inderjit Dhillon, Large-scale mu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,8 +94,8 @@ class LEML(Baseline):
             # a rotation of both factors changes nothing but makes H'H diagonal, as the preconditioner would have it
             rotation = linalg.eigh(H.T @ H)[1]
             W, H = W @ rotation, H @ rotation
-            W = self._turn(W, lambda W, H=H: self._objective(W, H), *self._for_W(W, H))
-            H = self._turn(H, lambda H, W=W: self._objective(W, H), *self._for_H(W, H))
+            W = self._turn(W, partial(self._objective, H=H), *self._for_W(W, H))
+            H = self._turn(H, partial(self._objective, W), *self._for_H(W, H))
             self.objectives_.append(self._objective(W, H))
             if self.objectives_[-2] - self.objectives_[-1] <= self.tolerance * self.objectives_[-1]:
                 break
