@@ -15,6 +15,7 @@ from esmc_pyro.cli.evaluate import evaluate
 from esmc_pyro.cli.failure import say
 from esmc_pyro.cli.fit import fit
 from esmc_pyro.cli.predict import predict
+from esmc_pyro.cli.reproduce import reproduce
 
 # plain help: it keeps the lines of the examples, and the terminal's width
 app = typer.Typer(
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": page.report,
     "diagnose": diagnose,
     "demo": page.demo,
+    "reproduce": reproduce,
 }
 for _name, _function in COMMANDS.items():
     add_command(app, _function, _name)

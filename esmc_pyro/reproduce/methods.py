@@ -95,7 +95,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
     return Method(title, choose, fit)
 
 
-# --- ours: what ``ESMCClassifier()`` does, the search and the fit apart ------------------------------------------------
+# --- ours: what ``ESMCClassifier()`` does, the search and the fit apart -----------------------------------------------
 
 
 def _choose_default(rows: Rows, seed: int) -> Chosen:

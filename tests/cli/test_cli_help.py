@@ -10,7 +10,9 @@ import pytest
 import esmc_pyro
 from esmc_pyro.cli.completion import complete_data, complete_path, complete_setting
 
-COMMANDS = ("fit", "predict", "evaluate", "complete", "suggest", "inspect", "report", "diagnose", "demo")
+COMMANDS = (
+    "fit", "predict", "evaluate", "complete", "suggest", "inspect", "report", "diagnose", "demo", "reproduce"
+)  # fmt: skip
 
 
 def test_the_help_lists_commands_and_exit_codes(esmc):

@@ -1,0 +1,244 @@
+"""The paper's claims, each judged by the cells.
+
+A comparison is a difference with its standard error: of two methods on the same partitions, averaged over the settings
+of the claim, seed by seed, so that what a partition does to both cancels. It is decided if the difference is larger
+than its error times Student's 97.5% point for so many seeds. A claim holds if all decided comparisons favour it, does
+not hold if all are against it, holds in part if they disagree, and nothing can be said if none is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from esmc_pyro.reproduce.experiments import EXPERTS, LINEAR, OFFICIAL, OURS, PLAIN, RIVALS, Setting
+from esmc_pyro.reproduce.paper import TABLE_II
+from esmc_pyro.reproduce.summary import full_label_cells, mean_and_error, table_two
+
+HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "cannot be said"
+SMALLER_IS_BETTER = ("coverage", "fit_seconds")
+TIMER = 0.1  # least standard error of a log time: the same fit takes a tenth more or less on a busy machine
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """By how much a claim is met: ``difference`` is positive where it favours the claim.
+
+    ``seeds`` is None where the error is not over partitions but over test rows, or that of a timer; a difference of
+    "fit_seconds" is that of natural logarithms.
+    """
+
+    dataset: str
+    against: str
+    metric: str
+    difference: float
+    error: float
+    seeds: int | None = None
+
+    @property
+    def bar(self) -> float:
+        """What the difference has to exceed."""
+        if self.seeds is None:
+            return float(stats.norm.ppf(0.975) * self.error)
+        return float(stats.t.ppf(0.975, self.seeds - 1) * self.error) if self.seeds > 1 else np.inf
+
+    @property
+    def sign(self) -> int:
+        """1 for the claim, -1 against it, 0 undecided."""
+        return int(np.sign(self.difference)) if abs(self.difference) > self.bar else 0
+
+    def write(self) -> str:
+        """ "+0.012 ± 0.003" or, of seconds, "3.1 ± 0.2 times as fast"."""
+        if self.metric == "fit_seconds":
+            ratio = np.exp(self.difference)
+            return f"{ratio:.3g} ± {ratio * self.error:.1g} times as fast"
+        digits = 1 if self.metric == "coverage" else 2 if self.metric.startswith("p@") else 4
+        error = f"{self.error:.{digits}f}" if np.isfinite(self.error) else "?"
+        return f"{self.difference:+.{digits}f} ± {error}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim of the paper, the method it is judged of, and the comparisons that judge it."""
+
+    claim: str
+    where: str
+    subject: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def outcome(self) -> str:
+        signs = {comparison.sign for comparison in self.comparisons} - {0}
+        return {frozenset(): OPEN, frozenset({1}): HOLDS, frozenset({-1}): FAILS}.get(frozenset(signs), IN_PART)
+
+    @property
+    def sentence(self) -> str:
+        """How many comparisons say so, and by how much."""
+        if not self.comparisons:
+            return "Nothing to compare: the cells for it were not run."
+        signs = [comparison.sign for comparison in self.comparisons]
+        counts = (signs.count(1), "for it"), (signs.count(-1), "against it"), (signs.count(0), "undecided")
+        said = ", ".join(f"{count} {word}" for count, word in counts if count)
+        spans = []
+        for metric in dict.fromkeys(comparison.metric for comparison in self.comparisons):
+            some = sorted((c for c in self.comparisons if c.metric == metric), key=lambda c: c.difference)
+            low, high = some[0].write(), some[-1].write()
+            spans.append(f"{NAMES.get(metric, metric)} {low}" + (f" to {high}" if len(some) > 1 else ""))
+        return f"Of {len(signs)} comparisons {said}. {'; '.join(spans)}."
+
+
+NAMES = {
+    "auc": "AUC", "coverage": "coverage", "rare_auc": "macro-AUC of the rarer half of the labels",
+    "fit_seconds": "training", "p@1": "P@1", "p@3": "P@3", "psp@1": "PSP@1", "psp@3": "PSP@3", "psp@5": "PSP@5",
+    "lost auc": "AUC lost",
+}  # fmt: skip
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def _values(cells: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
+    """Settings x seeds of one method on one dataset, larger is better."""
+    some = cells[cells["method"] == method]
+    values = np.log(np.maximum(some[metric], 1e-3)) if metric == "fit_seconds" else some[metric]
+    # precisions in per cent, as the paper has them
+    values = values * ((-1 if metric in SMALLER_IS_BETTER else 1) * (100 if metric.startswith("p@") else 1))
+    return some.assign(value=values).pivot_table(index="setting", columns="seed", values="value")
+
+
+def _paired(dataset: str, against: str, metric: str, better: pd.DataFrame, worse: pd.DataFrame) -> Comparison | None:
+    """Seed by seed, over the settings that both have for that seed."""
+    difference = (better - worse).mean(axis=0).dropna()
+    if difference.empty:
+        return None
+    mean, error = mean_and_error(difference)
+    seeds: int | None = len(difference)
+    if metric == "fit_seconds":
+        error, seeds = (max(error, TIMER), seeds) if seeds != 1 else (TIMER, None)
+    return Comparison(dataset, against, metric, mean, error, seeds)
+
+
+def compare(
+    cells: pd.DataFrame, subject: str, rivals: Iterable[str], metrics: Sequence[str], where: Callable[[Setting], bool]
+) -> Iterator[Comparison]:
+    """``subject`` against each of ``rivals`` at the settings that ``where`` wants, dataset by dataset."""
+    wanted = cells[[where(Setting.parse(text)) for text in cells["setting"]]]
+    for dataset, some in wanted.groupby("dataset", sort=False):
+        for rival in rivals:
+            for metric in metrics:
+                pair = _values(some, subject, metric), _values(some, rival, metric)
+                if (found := _paired(str(dataset), rival, metric, *pair)) is not None:
+                    yield found
+
+
+def unlabelled_help(cells: pd.DataFrame, method: str, metrics: Sequence[str]) -> Iterator[Comparison]:
+    """The same labelled rows with and without the unlabelled ones."""
+    for dataset, some in cells.groupby("dataset", sort=False):
+        for metric in metrics:
+            values = _values(some, method, metric)
+            kinds = {}
+            for kind in ("kept", "alone"):
+                chosen = [text for text in values.index if Setting.parse(text).kind == kind]
+                kinds[kind] = values.loc[chosen].rename(index=lambda text: Setting.parse(text).share)
+            found = _paired(str(dataset), "labelled rows alone", metric, kinds["kept"], kinds["alone"])
+            if found is not None:
+                yield found
+
+
+def less_lost(cells: pd.DataFrame, subject: str, rival: str) -> Iterator[Comparison]:
+    """AUC lost by ``rival`` from no ones removed to the most, less that lost by ``subject``."""
+    removed = cells[[Setting.parse(text).kind == "removed" for text in cells["setting"]]]
+    for dataset, some in removed.groupby("dataset", sort=False):
+        shares = sorted({Setting.parse(text) for text in some["setting"]}, key=lambda setting: setting.share)
+        if len(shares) < 2:
+            continue
+        first, last = str(shares[0]), str(shares[-1])
+        values = [_values(some, method, "auc").reindex([first, last]) for method in (subject, rival)]
+        found = _paired(str(dataset), rival, "lost auc", *(value.diff().loc[[last]] for value in values))
+        if found is not None:
+            yield found
+
+
+def against_published(cells: pd.DataFrame, subject: str, rivals: Iterable[str]) -> Iterator[Comparison]:
+    """P@1 and P@3 on published splits, against measured ``rivals`` and against the numbers of the paper's Table II."""
+    table = table_two(cells).set_index(["dataset", "method"])
+    for dataset in dict.fromkeys(cells.loc[cells["setting"] == str(OFFICIAL), "dataset"]):
+        if (dataset, subject) not in table.index:
+            continue
+        for metric in ("p@1", "p@3"):
+            value, error = table.loc[(dataset, subject), [metric, f"{metric}_error"]]
+            others = [(name, *table.loc[(dataset, name), [metric, f"{metric}_error"]]) for name in rivals
+                      if (dataset, name) in table.index]  # fmt: skip
+            for name, numbers in TABLE_II.get(dataset, {}).items():
+                others.append((f"the paper’s {name}", numbers.p1 if metric == "p@1" else numbers.p3, 0.0))
+            for name, other, other_error in others:
+                difference = float(value - other)
+                if np.isfinite(difference):
+                    yield Comparison(str(dataset), name, metric, difference, float(np.hypot(error, other_error)))
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+RANKING = ("auc", "coverage")
+TAIL = ("psp@1", "psp@3", "psp@5", "rare_auc")
+FASTER_THAN = (*RIVALS, "LEML")
+
+
+def judge(cells: pd.DataFrame) -> list[Verdict]:
+    """Every claim, of the paper's method as published (``EXPERTS``, ``PLAIN``) and of ours, told apart."""
+    found: list[Verdict] = []
+
+    def add(claim: str, where: str, subject: str, comparisons: Iterable[Comparison]) -> None:
+        found.append(Verdict(claim, where, subject, tuple(comparisons)))
+
+    def missing(setting: Setting) -> bool:
+        return setting.kind == "removed" and setting.share > 0
+
+    def full(setting: Setting) -> bool:
+        return setting.share == 0
+
+    add(
+        "Experts help when labels are missing", "figures 4 to 7", EXPERTS,
+        compare(cells, EXPERTS, (PLAIN,), RANKING, missing),
+    )  # fmt: skip
+    costly = (
+        Comparison(c.dataset, EXPERTS, c.metric, c.difference, c.error, c.seeds)
+        for c in compare(cells, PLAIN, (EXPERTS,), ("p@1",), lambda setting: setting.kind == "removed")
+    )
+    add("Experts cost precision at the top", "section 4.2", EXPERTS, costly)
+    for subject in (EXPERTS, OURS):
+        add(
+            "ESMC outperforms SLRM, FaIE and FastTag with up to half of the ones removed", "figures 4 to 7", subject,
+            compare(cells, subject, RIVALS, RANKING, lambda setting: setting.kind == "removed"),
+        )  # fmt: skip
+    for subject in (EXPERTS, OURS, "SLRM", "FastTag"):
+        add(
+            "Missing labels cost less than they cost FaIE", "figures 4 to 7", subject,
+            less_lost(cells, subject, "FaIE"),
+        )  # fmt: skip
+    for subject in (EXPERTS, OURS, "SLRM"):
+        add("Unlabelled rows help", "figures 8 to 10", subject, unlabelled_help(cells, subject, RANKING))
+    for subject in (EXPERTS, OURS):
+        add(
+            "ESMC outperforms SLRM, FaIE and FastTag with few labelled rows", "figures 8 to 10", subject,
+            compare(cells, subject, RIVALS, RANKING, lambda setting: setting.kind == "kept"),
+        )  # fmt: skip
+    for subject in (EXPERTS, OURS):
+        add(
+            "ESMC trains faster than SLRM, FaIE, FastTag and LEML", "Tables II and III", subject,
+            compare(full_label_cells(cells), subject, FASTER_THAN, ("fit_seconds",), full),
+        )  # fmt: skip
+    for subject in (PLAIN, EXPERTS, OURS):
+        add(
+            "Tail labels fare better than under linear embeddings", "sections 2 and 5", subject,
+            compare(full_label_cells(cells), subject, LINEAR, TAIL, full),
+        )  # fmt: skip
+    for subject in (PLAIN, OURS):
+        add(
+            "ESMC’s precision is above LEML’s", "Table II", subject, against_published(cells, subject, ("LEML",)),
+        )  # fmt: skip
+    return found
