@@ -91,7 +91,9 @@ def markdown(lines: pd.DataFrame, shown: Sequence[str], command: str) -> str:
     for name, part in lines.groupby("algorithm", sort=False):
         by = part.set_index("quantity")
         spread = [f"{by.loc[q, 'spread']:.2f} ± {by.loc[q, 'spread_error']:.2f}" for q in shown]
-        rows.append(f"| {name} | {by['simulations'].iloc[0]} | {by['p_all'].iloc[0]:.2g} | {' | '.join(spread)} |")
+        p = by["p_all"].iloc[0]
+        verdict = f"{p:.2g}" if p > 1e-16 else "< 1e-16"
+        rows.append(f"| {name} | {by['simulations'].iloc[0]} | {verdict} | {' | '.join(spread)} |")
     return (
         "# Simulation-based calibration: is the posterior as wide as it should be?\n\n"
         f"Made by `{command}`.\n\n"
