@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     parser.add_argument("--quick", action="store_true", help="fewer rows and steps: a check that it runs")
     parser.add_argument("--out", type=Path, default=Path("swap_the_guide.png"), help="where the figure goes")
     options = parser.parse_args(argv)
-    rows, epochs, draws = (12, 3, 20) if options.quick else (40, 300, 500)
+    rows, epochs, draws = (12, 3, 20) if options.quick else (30, 100, 300)
     data = simulate(rows + 400, F=3, K=4, L=2, alpha=0.3, beta=0.3, gamma=0.3)
     X, Y, X_new, Y_new = data.X[:rows], data.Y[:rows], data.X[rows:], data.Y[rows:]
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         model = ESMC.from_data(
             X, Y, [2], likelihood="bernoulli", variance=[1.0, 9.0], pseudo=8, alpha=0.3, beta=0.3, gamma=0.3
         )
-        posterior = fit_svi(model, X, Y, guide=guide, epochs=epochs, lr=0.05, progress=False)
+        posterior = fit_svi(model, X, Y, guide=guide, epochs=epochs, lr=0.1, progress=False)
         weights = log_weights(posterior, X, Y, draws)
         auc = evaluate(Y_new.numpy(), posterior.predict(X_new).numpy())["auc"]
         result[guide] = {"auc": float(auc)}

@@ -12,6 +12,7 @@ from torch import Tensor
 from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, Guide, PaperGuide, paper, whitened
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.models import ESMC
+from esmc_pyro.randomness import seeded
 
 CLASSES: dict[str, type[Guide]] = {
     "paper": PaperGuide,
@@ -69,7 +70,8 @@ def decode(value: Any, tensors: Tensors, model: ESMC) -> Guide:
         guide = PaperGuide(model, like, like, covariance=_any(covariance), functions=_any(functions), start="zero")
     elif name == "amortized":
         like = torch.zeros(1, 1, dtype=dtype)
-        guide = AmortizedGuide(model, like, like, hidden=hidden, covariance=_any(covariance), start="zero")
+        with seeded(0):  # networks begin at random numbers, which must not move the caller's
+            guide = AmortizedGuide(model, like, like, hidden=hidden, covariance=_any(covariance), start="zero")
     else:
         like = torch.zeros(1, 1, dtype=dtype)
         guide = DoublyStochasticGuide(model, like, like, covariance=_any(covariance), start="zero")
