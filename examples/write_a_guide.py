@@ -75,8 +75,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         elbo = posterior.history["elbo"].rolling(5, min_periods=1).mean()
         axes.plot(posterior.history["epoch"], elbo, color=colour, label=f"{name}: AUC {result[name]:.3f}")
         print(f"{name}: AUC {result[name]:.4f}, ELBO {elbo.iloc[-1]:.1f}")
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, 20 * high if high < 0 else low), high)
     axes.legend(frameon=False, labelcolor=LIGHT.ink)
     name_axes(axes, LIGHT, "epoch", "ELBO (nats), mean of five epochs")
     write_atomic(options.out, render(figure, "png", dpi=150))
