@@ -68,7 +68,7 @@ def reproduce(
     if not experiments:
         names = ", ".join(dict.fromkeys(e.dataset for e in wanted))
         raise ValueError(
-            f"none of {names} is there: {DATA_VARIABLE} must name the folder that holds them, or quick takes built-in data"
+            f"none of {names} is there; {DATA_VARIABLE} must name the folder that holds them (built-in data: --quick)"
         )
     results, tuned = open_records(folder)
     for records in (results, tuned):

@@ -101,19 +101,25 @@ NAMES = {
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
+def _where(cells: pd.DataFrame, wanted: Callable[[Setting], bool]) -> pd.DataFrame:
+    return cells[np.array([wanted(Setting.parse(text)) for text in cells["setting"]], dtype=bool)]
+
+
 def _values(cells: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
     """Settings x seeds of one method on one dataset, larger is better."""
-    some = cells[cells["method"] == method]
-    values = np.log(np.maximum(some[metric], 1e-3)) if metric == "fit_seconds" else some[metric]
+    some = cells[(cells["method"] == method).to_numpy()]
+    values = some[metric].to_numpy(dtype=float)
+    if metric == "fit_seconds":
+        values = np.log(np.maximum(values, 1e-3))
     # precisions in per cent, as the paper has them
     values = values * ((-1 if metric in SMALLER_IS_BETTER else 1) * (100 if metric.startswith("p@") else 1))
-    return some.assign(value=values).pivot_table(index="setting", columns="seed", values="value")
+    places = pd.MultiIndex.from_arrays([some["setting"], some["seed"]])
+    return pd.Series(values, index=places).unstack() if len(some) else pd.DataFrame()
 
 
 def _paired(dataset: str, against: str, metric: str, better: pd.DataFrame, worse: pd.DataFrame) -> Comparison | None:
     """Seed by seed, over the settings that both have for that seed."""
-    difference = (better - worse).mean(axis=0).dropna()
-    if difference.empty:
+    if better.empty or worse.empty or (difference := (better - worse).mean(axis=0).dropna()).empty:
         return None
     mean, error = mean_and_error(difference)
     seeds: int | None = len(difference)
@@ -126,8 +132,7 @@ def compare(
     cells: pd.DataFrame, subject: str, rivals: Iterable[str], metrics: Sequence[str], where: Callable[[Setting], bool]
 ) -> Iterator[Comparison]:
     """``subject`` against each of ``rivals`` at the settings that ``where`` wants, dataset by dataset."""
-    wanted = cells[[where(Setting.parse(text)) for text in cells["setting"]]]
-    for dataset, some in wanted.groupby("dataset", sort=False):
+    for dataset, some in _where(cells, where).groupby("dataset", sort=False):
         for rival in rivals:
             for metric in metrics:
                 pair = _values(some, subject, metric), _values(some, rival, metric)
@@ -140,6 +145,8 @@ def unlabelled_help(cells: pd.DataFrame, method: str, metrics: Sequence[str]) ->
     for dataset, some in cells.groupby("dataset", sort=False):
         for metric in metrics:
             values = _values(some, method, metric)
+            if values.empty:
+                continue
             kinds = {}
             for kind in ("kept", "alone"):
                 chosen = [text for text in values.index if Setting.parse(text).kind == kind]
@@ -151,7 +158,7 @@ def unlabelled_help(cells: pd.DataFrame, method: str, metrics: Sequence[str]) ->
 
 def less_lost(cells: pd.DataFrame, subject: str, rival: str) -> Iterator[Comparison]:
     """AUC lost by ``rival`` from no ones removed to the most, less that lost by ``subject``."""
-    removed = cells[[Setting.parse(text).kind == "removed" for text in cells["setting"]]]
+    removed = _where(cells, lambda setting: setting.kind == "removed")
     for dataset, some in removed.groupby("dataset", sort=False):
         shares = sorted({Setting.parse(text) for text in some["setting"]}, key=lambda setting: setting.share)
         if len(shares) < 2:
