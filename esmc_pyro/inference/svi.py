@@ -191,7 +191,12 @@ class _Run:
             # gradients of the ELBO per row: their size, and so clip and lr, do not depend on N
             (loss / rows).backward()
             if self.clip is not None:
-                nn.utils.clip_grad_norm_(self.parameters, self.clip)
+                norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
+                if not torch.isfinite(norm):  # clipping would make every parameter NaN
+                    raise FloatingPointError(
+                        f"the gradient has the norm {norm.item()} in epoch {epoch}; expected a finite number (try a "
+                        "smaller lr)"
+                    )
             stepper.step()
             scheduler.step()
             total += loss.item()
