@@ -53,7 +53,7 @@ def reproduce(
 
     done = run(
         out, quick=quick, datasets=datasets, methods=methods, seeds=seeds, hours=hours, cores=cores, rows=rows or 0,
-        progress=output.progress, note=output.note,
+        progress=not output.quiet, note=output.note,
     )  # fmt: skip
     verdicts = [{"claim": v.claim, "of": v.subject, "verdict": v.outcome, "why": v.sentence} for v in done.verdicts]
     output.emit({"out": str(done.page), "finished": done.finished, "planned": done.planned, "verdicts": verdicts})

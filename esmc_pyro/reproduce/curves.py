@@ -25,7 +25,7 @@ def curves(summary: pd.DataFrame, kind: str, *, theme: Theme = LIGHT) -> Figure:
     settings = summary["setting"].map(Setting.parse)
     here = summary[[setting.kind == kind for setting in settings]]
     here = here.assign(share=[100 * Setting.parse(text).share for text in here["setting"]])
-    colours = dict(zip(METHOD_NAMES, mpl.colormaps["tab20"](np.linspace(0, 1, 20)), strict=False))
+    colours = dict(zip(reversed(METHOD_NAMES), mpl.colormaps["tab10"](np.arange(len(METHOD_NAMES)) % 10), strict=True))
     what = "ones removed" if kind == "removed" else "label vectors kept"
     for axes, (metric, title, sign) in zip(
         figure.subplots(1, 2), (("auc", "AUC", 1), ("coverage", "−coverage", -1)), strict=True

@@ -20,7 +20,7 @@ from esmc_pyro.reproduce.methods import METHODS, Rows
 METRICS = ("auc", "coverage", "p@1", "p@3", "p@5", "psp@1", "psp@3", "psp@5", "macro_auc", "rare_auc", "lrap")
 ERRORS = ("p@1_error", "p@3_error")  # over test rows, of cells that have one partition
 SECONDS = ("fit_seconds", "predict_seconds")
-BUILT_IN_ROWS, BUILT_IN_TEST = 500, 300
+BUILT_IN_ROWS, BUILT_IN_TEST = 400, 300
 BOOTSTRAP = 200
 
 Labels = npt.NDArray[np.float32]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +76,6 @@ def reproduce(
     for text in notes:
         note(text)
     cells = plan(experiments, seeds, methods=methods, rows=rows)
-    begun = time.monotonic()
     outcome = run_cells(
         cells, results, tuned, cores=cores, seconds=None if hours is None else 3600 * hours, progress=progress
     )
@@ -96,14 +94,13 @@ def reproduce(
     found = frame(done, results.columns[:-1])
     if len(done) < len(cells):
         notes.append(f"{len(cells) - len(done)} of the {len(cells)} cells are not finished; the same command goes on.")
-    minutes = (time.monotonic() - begun) / 60
     names = ", ".join(dict.fromkeys(found["dataset"]))
-    processor = found["fit_seconds"].sum() + found["predict_seconds"].sum()
-    processor += sum(line["seconds"] for line in choices.values() if line)
+    seconds = float(found[["fit_seconds", "predict_seconds"]].to_numpy().sum())
+    seconds += sum(line["seconds"] for line in choices.values() if line)
+    partitions = found["seed"].nunique()
     lead = (
-        f"{len(done)} fits of {found['method'].nunique()} methods on {names}, {found['seed'].nunique()} "
-        f"random partition{'' if found['seed'].nunique() == 1 else 's'}: {processor / 60:.1f} processor minutes, of "
-        f"which this run took {minutes:.1f} minutes of the clock on {cores} core{'' if cores == 1 else 's'}."
+        f"{len(done)} fits of {found['method'].nunique()} methods on {names}, {partitions} random "
+        f"partition{'' if partitions == 1 else 's'}: {seconds / 60:.1f} minutes of one processor."
     )
     if rows:
         notes.append(f"At most {rows} training rows of each set were used: these are not the paper’s experiments.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -15,6 +16,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from esmc_pyro.data.known import KNOWN_SETS
 from esmc_pyro.reproduce.experiments import Cell, Tuning
 from esmc_pyro.reproduce.records import Records
 
@@ -55,8 +57,7 @@ def run_cells(
     outcome = Outcome()
     waiting = [cell for cell in cells if results.get(**key_of(cell)) is None]
     end = None if seconds is None else time.monotonic() + seconds
-    # the bar's time left supposes that the cells to come take as long as those that are done
-    bar = tqdm(total=len(cells), initial=len(cells) - len(waiting), disable=not progress, unit="cell", smoothing=0)
+    bar = _progress(cells, waiting, shown=progress)
     running: dict[Future[dict[str, Any]], Job] = {}
 
     def next_job() -> tuple[Job, str] | None:
@@ -71,7 +72,7 @@ def run_cells(
             if cell.tuning in outcome.failures:
                 waiting.remove(cell)
                 outcome.failures[cell] = "its settings could not be chosen"
-                bar.update()
+                bar.update(_weight(cell))
             elif cell.tuning not in busy:
                 return cell.tuning, ""
         return None
@@ -86,7 +87,8 @@ def run_cells(
         else:
             (results if isinstance(job, Cell) else tuned).add(record)
         bar.set_postfix_str(f"{job.dataset}, {job.setting}, {job.method}")
-        bar.update(isinstance(job, Cell))
+        if isinstance(job, Cell):
+            bar.update(_weight(job))
 
     try:
         with bar, _workers(cores, run) as submit:
@@ -105,6 +107,23 @@ def run_cells(
         isinstance(job, Cell) for job in outcome.failures
     )
     return outcome
+
+
+def _weight(cell: Cell) -> float:
+    """About how long a cell takes, beside others: by its labelled rows."""
+    known = KNOWN_SETS.get(cell.dataset)
+    rows = cell.rows or (known.n_train if known else 1000)
+    return rows * (cell.setting.share if cell.setting.kind in ("kept", "alone") else 1)
+
+
+def _progress(cells: Sequence[Cell], waiting: Sequence[Cell], *, shown: bool) -> Any:
+    """A bar whose time left goes by the weights of cells; a line a minute where no one watches a terminal."""
+    total, left = sum(map(_weight, cells)), sum(map(_weight, waiting))
+    return tqdm(
+        total=total, initial=total - left, disable=not shown, smoothing=0,
+        mininterval=0.1 if sys.stderr.isatty() else 60,
+        bar_format="{percentage:3.0f}%|{bar:20}| {elapsed} gone, {remaining} left{postfix}",
+    )  # fmt: skip
 
 
 @contextmanager
