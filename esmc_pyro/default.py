@@ -222,14 +222,14 @@ def search(
     """
     best = replace(Settings(features=kinds[0]), **fixed)
     settled = {*fixed, *(() if likelihood is None else ("B",))}
-    common = {"likelihood": likelihood, "seed": seed, "progress": progress, "checkpoint": checkpoint}
+    common: dict[str, Any] = {"likelihood": likelihood, "seed": seed, "progress": progress, "checkpoint": checkpoint}
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
     groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
     changes = [{name: value for name, value in change.items() if name not in settled} for g in groups for change in g]
     found = _climb(
-        X, Y, best, [lambda s, c=c: c for c in changes if c], folds, SEARCH_PSEUDO, section="search",
+        X, Y, best, [partial(_always, change) for change in changes if change], folds, SEARCH_PSEUDO, section="search",
         given={"fixed": fixed, "kinds": tuple(kinds), "candidates": CANDIDATES}, **common,
     )  # fmt: skip
     if len(Y) <= LARGE_ROWS or found.interrupted:
@@ -246,6 +246,10 @@ def search(
     )  # fmt: skip
     tried = pd.concat([found.tried, large.tried], ignore_index=True)
     return replace(large, tried=tried) if not large.interrupted else replace(found, tried=tried)
+
+
+def _always(change: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    return change
 
 
 def _climb(

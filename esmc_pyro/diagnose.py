@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 TERMS = 4000  # entries of Y at most that are looked at
 TRACED, LISTED = 3, 12  # entries of z that are drawn, and listed
 REPLICAS = 200  # draws of the posterior predictive that are counted
-KHAT = {"draws": 400, "inner": 10}
+KHAT: dict[str, Any] = {"draws": 400, "inner": 10}
 KHAT_BUDGET = 1e9  # entries x draws x inner draws for which k-hat is computed
 # of a verdict, what it may lack
 NOTHING = {"khat": None, "over": "", "rhat": None, "ess": None, "divergences": None, "entries": 0, "scales": False}
@@ -78,7 +78,7 @@ def diagnosis(
     most = max(1, TERMS // posterior.model.labels)
     rows = np.sort(rng.permutation(known_rows)[:most])
     data = to_arviz(
-        posterior, X, Y, draws=draws, unit=unit, rows=rows, functions=False, label_names=label_names, seed=seed
+        posterior, X, Y, draws=draws, unit=unit, rows=rows.tolist(), functions=False, label_names=label_names, seed=seed
     )
     z: Array = data["posterior"]["z"].values
     chains, length = z.shape[:2]

@@ -27,7 +27,7 @@ def _rows(count: int, theme: Theme, height: float) -> tuple[Figure, Sequence[Axe
     axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     for one in axes:
         dress(one, theme)
-    return figure, axes
+    return figure, list(axes)
 
 
 def _colours(theme: Theme, count: int) -> Any:

@@ -205,8 +205,9 @@ def latent_map(
             continue
         if draws is not None:
             cloud = flat(np.asarray(draws, dtype=float)[:, here].reshape(-1, middle.shape[1]))
-            axes.scatter(*cloud.T, s=4, color=colour, alpha=0.15, linewidths=0)
-        axes.scatter(*flat(middle[here]).T, s=22, color=colour, label=text, edgecolors=theme.paper, linewidths=0.4)
+            axes.scatter(cloud[:, 0], cloud[:, 1], s=4, color=colour, alpha=0.15, linewidths=0)
+        points = flat(middle[here])
+        axes.scatter(points[:, 0], points[:, 1], s=22, color=colour, label=text, edgecolors=theme.paper, linewidths=0.4)
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(frameon=False, labelcolor=theme.ink, fontsize=10, loc="best")
     first, second = ("c₁", "c₂") if middle.shape[1] <= 2 else ("first principal axis of c", "second")

@@ -83,7 +83,7 @@ def _some_draws(
     vs = [layer.whiten(u) for layer, u in zip(layers, us, strict=True)]
     first = layers[0].features(x)
     draws = inner if len(layers) > 1 and c is None else 1
-    total: Tensor | None = None
+    values: list[Tensor] = []
     for _ in range(draws):
         h, a = x, first
         if c is None:
@@ -94,6 +94,5 @@ def _some_draws(
             h, a = c, None
         mean, var = _output(layers[-1], h, vs[-1], a)
         value = torch.where(known, marginal_log_prob(model.likelihood, y, mean, var), mean.new_zeros(()))
-        value = value.sum(-1) if unit == "instances" else value
-        total = value if total is None else torch.logaddexp(total, value)
-    return total - math.log(draws)
+        values.append(value.sum(-1) if unit == "instances" else value)
+    return torch.logsumexp(torch.stack(values), 0) - math.log(draws)

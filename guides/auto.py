@@ -99,7 +99,7 @@ class MarginalGuide(Guide):
             us = [X.new_zeros(layer.outputs, layer.pseudo_count) for layer in self.model.layers]
         with torch.no_grad():
             outputs = self.model.plug_in(X, us)
-            values = {}
+            values: dict[str, Tensor] = {}
             for layer, u, output in zip(self.model.layers, us, outputs, strict=True):
                 values |= {f"v_{layer.site}": layer.whiten(u), layer.site: output}
         kind = auto.func if isinstance(auto, partial) else auto
@@ -184,8 +184,9 @@ class MarginalGuide(Guide):
     def _climb(self, X: Tensor, Y: Tensor) -> None:
         """Move the point to the nearest peak of ``ln p``, the model held as it is, by ``CLIMB`` steps of L-BFGS."""
         loc = self.auto.loc
-        tight = {"tolerance_grad": 1e-8, "tolerance_change": 1e-15}
-        steps = torch.optim.LBFGS([loc], max_iter=CLIMB, line_search_fn="strong_wolfe", **tight)
+        steps = torch.optim.LBFGS(
+            [loc], max_iter=CLIMB, line_search_fn="strong_wolfe", tolerance_grad=1e-8, tolerance_change=1e-15
+        )
 
         def closure() -> Tensor:
             q = poutine.trace(self.auto).get_trace(X, Y, None)

@@ -51,7 +51,7 @@ def fit_svi(
     X_unlabeled: Any = None,
     *,
     guide: str | Guide | Callable[..., Guide] = "paper",
-    objective: str | Callable[[ESMC, Guide], nn.Module] = "trace",
+    objective: str | Callable[[Any, Guide], nn.Module] = "trace",
     epochs: int = 100,
     batch_size: int = 256,
     lr: float = 0.02,
@@ -181,7 +181,7 @@ class _Run:
         for place, batch in enumerate(torch.randperm(rows).to(self.X.device).tensor_split(self.batches)):
             if self.warm_up:
                 step = (epoch - 1) * self.batches + place + 1
-                self.loss_of.kl_weight = self.kl_weight * min(1.0, step / self.warm_up)
+                self.loss_of.kl_weight = self.kl_weight * min(1.0, step / self.warm_up)  # type: ignore[assignment]
             stepper.zero_grad()
             loss = self.loss_of(self.X, self.Y, None if self.whole else batch)
             if not torch.isfinite(loss):

@@ -118,7 +118,7 @@ class SVIState:
             tensors |= {f"optimizer/{place}/{key}": v for key, v in values.items() if isinstance(v, Tensor)}
         numbers = [{k: v for k, v in group.items() if type(v) in (int, float)} for group in state["param_groups"]]
         position = self.scheduler.state_dict()
-        config = {
+        config: dict[str, Any] = {
             "history": history,
             "optimizer": plain,
             "groups": numbers,
