@@ -111,11 +111,13 @@ class MarginalGuide(Guide):
         return self._joint[0]
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> None:
-        if self.needs_all_rows and rows is not None:
+        # Pyro takes the parameters of a batch as large as the data in their own order, whatever the batch's is
+        if rows is not None and (self.needs_all_rows or len(rows) >= len(X)):
             if not torch.equal(rows, torch.arange(len(X), device=rows.device)):
+                fewer = "" if self.needs_all_rows else " or fewer"
                 raise ValueError(
-                    f"rows must be None or all {len(X)} rows in order: {type(self.auto).__name__} draws all rows at "
-                    f"once; got {len(rows)} of them"
+                    f"rows must be None or all {len(X)} rows in order{fewer}: {type(self.auto).__name__} draws all "
+                    f"rows at once; got {len(rows)} of them"
                 )
             rows = None
         self.auto(X, Y, rows)

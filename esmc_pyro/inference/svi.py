@@ -122,7 +122,9 @@ def fit_svi(
                 "kl_warm_up needs an objective with a weight on its prior, 'collapsed' or 'map'; "
                 f"got {describe(objective)}"
             )
-        run = _Run(loss_of, X, Y, -(-len(X) // batch_size), clip, guide.needs_all_rows, kl_warm_up)
+        batches = -(-len(X) // batch_size)
+        whole = guide.needs_all_rows or (batches == 1 and isinstance(guide, MarginalGuide))
+        run = _Run(loss_of, X, Y, batches, clip, whole, kl_warm_up)
         stepper = optimizer(run.parameters, lr=lr)
         scheduler = SCHEDULES[schedule](stepper, lr, epochs * run.batches)
         history: list[dict[str, float]] = []

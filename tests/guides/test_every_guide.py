@@ -276,6 +276,27 @@ def test_gradients_of_minibatches_have_no_bias(name: str) -> None:
     assert (((mean - expected) / noise)[~still].abs() < 5).all()
 
 
+@pytest.mark.parametrize(("batch_size", "tolerance"), [(99, 1e-3), (3, 0.05)])
+def test_a_fit_ends_at_the_optimum_with_all_rows_and_with_batches(batch_size: int, tolerance: float) -> None:
+    """Of a point, whose objective has no noise but that of the batches: the posterior's mean."""
+    p = problem()
+    posterior = fit_svi(
+        p.model, p.X, p.Y, guide="auto_delta", epochs=200, batch_size=batch_size, lr=0.1, progress=False
+    )
+    auto = posterior.guide.auto
+    found = torch.cat([auto.v_z.flatten(), auto.z.flatten()]).detach()
+    assert torch.allclose(found, p.mean, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["auto_delta", "auto_normal"])
+def test_a_batch_of_all_rows_in_another_order_is_refused(name: str) -> None:
+    p = problem()
+    guide = GUIDES[name](p.model, p.X, p.Y)
+    guide(p.X, p.Y, torch.arange(N))
+    with pytest.raises(ValueError, match=r"rows must be None or all 5 rows in order or fewer: .* got 5 of them"):
+        guide(p.X, p.Y, torch.tensor([1, 0, 2, 3, 4]))
+
+
 @every_guide
 def test_a_fit_predicts_and_seeds_repeat(name: str) -> None:
     p = problem()
