@@ -27,7 +27,7 @@ def reproduce(
     dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Random partitions.")] = 3,
-    hours: Annotated[float | None, typer.Option(help="Start nothing new after so many.", show_default=False)] = None,
+    hours: Annotated[float, typer.Option(help="Start nothing new after so many.")] = 1.4,
     cores: Annotated[int, typer.Option(min=1, help="Cells side by side, a thread each.")] = 2,
     rows: Annotated[int | None, typer.Option(min=20, help="Training rows at most.", show_default=False)] = None,
 ) -> None:
@@ -44,7 +44,7 @@ def reproduce(
     datasets, methods = dataset or [], method or []
     _check_names(datasets, (BUILT_IN,) if quick else DATASET_NAMES, "--dataset")
     _check_names(methods, METHOD_NAMES, "--method")
-    if hours is not None and not 0 < hours < float("inf"):
+    if not 0 < hours < float("inf"):
         raise WrongUsage(f"--hours is {hours:g}, expected a number above 0.")
     if out.exists() and not out.is_dir():
         raise WrongUsage(f"--out {out} is a file, expected a folder.")

@@ -177,15 +177,18 @@ def against_published(cells: pd.DataFrame, subject: str, rivals: Iterable[str]) 
         if (dataset, subject) not in table.index:
             continue
         for metric in ("p@1", "p@3"):
-            value, error = table.loc[(dataset, subject), [metric, f"{metric}_error"]]
-            others = [(name, *table.loc[(dataset, name), [metric, f"{metric}_error"]]) for name in rivals
-                      if (dataset, name) in table.index]  # fmt: skip
-            for name, numbers in TABLE_II.get(dataset, {}).items():
-                others.append((f"the paper’s {name}", numbers.p1 if metric == "p@1" else numbers.p3, 0.0))
-            for name, other, other_error in others:
-                difference = float(value - other)
-                if np.isfinite(difference):
-                    yield Comparison(str(dataset), name, metric, difference, float(np.hypot(error, other_error)))
+
+            def numbers(name: str, dataset: str = dataset, metric: str = metric) -> tuple[float, float]:
+                row = table.loc[(dataset, name)]
+                return float(row[metric]), float(row[f"{metric}_error"])
+
+            value, error = numbers(subject)
+            others = {name: numbers(name) for name in rivals if (dataset, name) in table.index}
+            for name, published in TABLE_II.get(dataset, {}).items():
+                others[f"the paper’s {name}"] = (published.p1 if metric == "p@1" else published.p3, 0.0)
+            for name, (other, other_error) in others.items():
+                if np.isfinite(value - other):
+                    yield Comparison(dataset, name, metric, value - other, float(np.hypot(error, other_error)))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
