@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         errors = [2 * result[guide]["error"] if name == "bound" else 0.0 for guide in some]
         axes.errorbar([result[guide][name] for guide in some], some, xerr=errors, fmt="o", color=LIGHT.accent)
     bounds.invert_yaxis()
-    bounds.set_title(r"bound of ln p(y), $\pm$ 2 standard errors", color=LIGHT.ink, fontsize=11, loc="left")
+    bounds.set_title("bound of ln p(y)", color=LIGHT.ink, fontsize=11, loc="left")
     aucs.set_title("AUC of new rows", color=LIGHT.ink, fontsize=11, loc="left")
     write_atomic(options.out, render(figure, "png", dpi=150))
     print(f"{options.out} written.")
