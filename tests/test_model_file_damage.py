@@ -286,7 +286,7 @@ def test_a_lying_description_is_found_or_makes_an_estimator(name, tmp_path_facto
             inside = content
             for key in path:
                 inside = inside[key]
-            inside[last] = data.draw(JUNK)
+            inside[last] = copy.deepcopy(data.draw(JUNK))  # or the next change would be made to the junk itself
 
     path = tmp_path_factory.getbasetemp() / "lying"
     path.write_bytes(rewritten(change, name))

@@ -332,7 +332,7 @@ def test_data_of_another_precision_is_taken_in_the_models() -> None:
         ({"guide": "amortised!"}, "guide must be one of .*'paper'.*; got 'amortised!'"),
         ({"objective": "mse"}, "objective must be one of .*'collapsed'.*; got 'mse'"),
         ({"objective": "collapsed"}, "the objective 'collapsed' needs the guide 'doubly_stochastic'"),
-        ({"objective": "mean_field", "guide": "doubly_stochastic"}, "for 'doubly_stochastic' use 'collapsed'"),
+        ({"objective": "mean_field", "guide": "doubly_stochastic"}, r"got DoublyStochasticGuide \(use 'collapsed'\)"),
     ],
 )
 def test_bad_options_are_said(options: dict[str, Any], sentence: str) -> None:
