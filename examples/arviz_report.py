@@ -1,6 +1,6 @@
 """Look at a posterior with ArviZ: the draws as named arrays, LOO, k-hat of q, two likelihoods compared, and a page.
 
-    python examples/arviz_report.py --out arviz_report.png
+python examples/arviz_report.py --out arviz_report.png
 """
 
 from __future__ import annotations
