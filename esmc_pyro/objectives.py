@@ -317,7 +317,7 @@ class RenyiLoss(nn.Module):
         return -(torch.logsumexp(power * log_weights, 0) - math.log(self.particles)) / power
 
 
-OBJECTIVES: dict[str, Callable[[], Callable[[ESMC, Guide], nn.Module]]] = {
+OBJECTIVES: dict[str, Callable[[], Callable[[Any, Guide], nn.Module]]] = {
     "trace": Trace_ELBO,
     "mean_field": MeanFieldELBO,
     "renyi": RenyiELBO,

@@ -47,7 +47,7 @@ def training_rows(dataset: Dataset, setting: Setting, seed: int) -> Rows:
     """What a method is given."""
     X, Y = dataset.X_train, to_labels(dataset.Y_train, dataset.n_train)
     if setting.kind in ("kept", "alone"):
-        known = ~np.isnan(hide_rows(Y, 1 - setting.share, seed)).all(axis=1)
+        known: Any = ~np.isnan(hide_rows(Y, 1 - setting.share, seed)).all(axis=1)
         return Rows(X[known], Y[known], X[~known] if setting.kind == "kept" else None)
     return Rows(X, remove_ones(Y, setting.share, seed))
 

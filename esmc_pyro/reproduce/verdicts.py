@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -179,7 +180,7 @@ def against_published(cells: pd.DataFrame, subject: str, rivals: Iterable[str]) 
         for metric in ("p@1", "p@3"):
 
             def numbers(name: str, dataset: str = dataset, metric: str = metric) -> tuple[float, float]:
-                row = table.loc[(dataset, name)]
+                row: Any = table.loc[(dataset, name)]
                 return float(row[metric]), float(row[f"{metric}_error"])
 
             value, error = numbers(subject)
