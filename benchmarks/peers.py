@@ -14,6 +14,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.kernel_approximation import Nystroem
 from sklearn.neighbors import NearestNeighbors
 from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
 
 from esmc_pyro.metrics import evaluate
 
@@ -45,8 +46,13 @@ def nearest_neighbours(X: Array, Y: Array, seed: int, k: int, sharpness: float) 
     return predict
 
 
-def logistic_regression(X: Array, Y: Array, seed: int, C: float) -> Callable[[Array], Scores]:
-    """One logistic regression a label, ``C`` as in scikit-learn; all labels in one L-BFGS, since they share ``X``."""
+def logistic_regression(X: Array, Y: Array, seed: int, C: float, scaled: bool) -> Callable[[Array], Scores]:
+    """One logistic regression a label, ``C`` as in scikit-learn; all labels in one L-BFGS, since they share ``X``.
+
+    Columns of unit deviation, or as they are.
+    """
+    scale = StandardScaler(with_mean=scaled, with_std=scaled).fit(X)
+    X = scale.transform(X)
     F, K = X.shape[1], Y.shape[1]
     frequency = (Y.sum(axis=0) + 0.5) / (len(Y) + 1)
 
@@ -62,7 +68,7 @@ def logistic_regression(X: Array, Y: Array, seed: int, C: float) -> Callable[[Ar
     W, b = found[: F * K].reshape(F, K), found[F * K :]
 
     def predict(new: Array) -> Scores:
-        z = new @ W + b
+        z = scale.transform(new) @ W + b
         return z, 1 / (1 + np.exp(-z))
 
     return predict
@@ -91,10 +97,12 @@ def extra_trees(X: Array, Y: Array, seed: int, leaf: int) -> Callable[[Array], S
     return lambda new: (forest.predict(new).reshape(shape),) * 2
 
 
-def mlp(X: Array, Y: Array, seed: int, alpha: float) -> Callable[[Array], Scores]:
-    """scikit-learn's network with one hidden layer of 256 units, 60 iterations."""
-    network = MLPClassifier((256,), alpha=alpha, max_iter=60, random_state=seed).fit(X, Y.astype(int))
-    return lambda new: (network.predict_proba(new),) * 2
+def mlp(X: Array, Y: Array, seed: int, alpha: float, scaled: bool) -> Callable[[Array], Scores]:
+    """scikit-learn's network with one hidden layer of 256 units, 60 iterations; columns of unit deviation or as is."""
+    scale = StandardScaler(with_mean=scaled, with_std=scaled).fit(X)
+    network = MLPClassifier((256,), alpha=alpha, max_iter=60, random_state=seed)
+    network.fit(scale.transform(X), Y.astype(int))
+    return lambda new: (network.predict_proba(scale.transform(new)),) * 2
 
 
 def svgp(
@@ -152,13 +160,18 @@ PEERS: dict[str, tuple[Method, tuple[dict[str, Any], ...]]] = {
             {"k": k, "sharpness": s} for k, s in ((10, 1.0), (30, 1.0), (30, 5.0), (100, 1.0), (100, 5.0), (100, 10.0))
         ),
     ),
-    "logistic regression": (logistic_regression, tuple({"C": c} for c in (0.01, 0.1, 1.0, 10.0))),
+    "logistic regression": (
+        logistic_regression,
+        tuple(
+            {"C": c, "scaled": s} for c, s in ((0.001, True), (0.01, True), (0.1, True), (1.0, False), (10.0, False))
+        ),
+    ),
     "Nystroem ridge": (
         nystroem_ridge,
         tuple({"noise": n, "lengthscale": l} for n in (0.1, 1.0, 10.0) for l in (0.5, 1.0)),
     ),
     "extra trees": (extra_trees, tuple({"leaf": l} for l in (1, 2, 5))),
-    "MLP": (mlp, tuple({"alpha": a} for a in (0.01, 0.1, 1.0))),
+    "MLP": (mlp, tuple({"alpha": a, "scaled": s} for a in (0.1, 1.0) for s in (True, False))),
     "GPyTorch SVGP": (svgp, tuple({"lengthscale": l} for l in (0.5, 1.0))),
 }
 
