@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
-N, F, K, M, BATCH, EPOCHS = 8192, 100, 256, 512, 512, 3
+N, F, K, M, BATCH, EPOCHS = 4096, 100, 256, 512, 256, 3
 LARGE = 2048  # pseudo-instances of a second run: the default takes every row up to 20000
 
 
