@@ -1,4 +1,4 @@
-"""Write a guide: a class with three methods. Here a ``q(u)`` with a single spread for all numbers of a layer.
+"""Write a guide: a class with two methods. Here a ``q(u)`` with a single spread for all numbers of a layer.
 
 ``Guide`` says what a guide owes; prediction, draws and minibatches follow. The figure shows its bound during the fit
 beside those of two guides that come with the package, and the AUC of new rows that each reaches.
@@ -43,11 +43,6 @@ class OneSpreadGuide(Guide):
                 us.append(pyro.sample(f"u_{layer.site}", dist.MultivariateNormal(mean, scale_tril=tril)))
                 pyro.sample(f"f_{layer.site}", layer.functions_given(us[-1]))
         return us
-
-    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
-        for layer, u in zip(self.model.layers, us, strict=True):
-            x = layer(x, u)
-        return x
 
     def u_means(self) -> list[Tensor]:
         return [mean.detach() for mean in self._means()]

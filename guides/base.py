@@ -20,9 +20,12 @@ class Guide(PyroModule):
 
         sample_globals()                     the Pyro statements of every f_*, u_*; returns [u_c, ..., u_z],
                                              (..., O, M) each
+        u_means()                            [E u_c, ..., E u_z], (O, M) each: all that plug-in prediction needs
+
+    and inherits, or overrides to learn something about single rows::
+
         sample_locals(x, y, known, rows, us) the Pyro statements of c_hat, c, z_hat, z for the rows of a batch, inside
                                              the plate over instances; returns the z at which q(E) is taken (..., n, K)
-        u_means()                            [E u_c, ..., E u_z], (O, M) each: all that plug-in prediction needs
 
     Everything else (prediction, draws for new rows, saving) is made of these. ``rows`` are positions in the training
     data, for guides that keep parameters for each row.
@@ -55,8 +58,10 @@ class Guide(PyroModule):
         raise TypeError(f"{type(self).__name__} must define sample_globals()")
 
     def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
-        """The local sites of these rows, given the draws of ``u``."""
-        raise TypeError(f"{type(self).__name__} must define sample_locals(x, y, known, rows, us)")
+        """The local sites of these rows, given the draws of ``u``: by the model's own conditionals."""
+        for layer, u in zip(self.model.layers, us, strict=True):
+            x = layer(x, u)
+        return x
 
     def u_means(self) -> list[Tensor]:
         """The mean of ``u``, layer by layer."""

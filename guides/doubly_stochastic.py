@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from esmc_pyro.guides.whitened import WhitenedGuide
 
 
@@ -12,9 +10,3 @@ class DoublyStochasticGuide(WhitenedGuide):
 
     ``q(u)`` and its options are those of ``WhitenedGuide``. Nothing grows with the number of rows.
     """
-
-    def sample_locals(self, x: Tensor, y: Tensor, known: Tensor, rows: Tensor, us: list[Tensor]) -> Tensor:
-        h = x
-        for layer, u in zip(self.model.layers, us, strict=True):
-            h = layer(h, u)
-        return h

@@ -238,9 +238,9 @@ def test_bad_options_are_said(guide: type[Guide], options: dict[str, object], se
         guide(tiny_model(X, Y), X, Y, **options)
 
 
-def test_a_guide_owes_three_methods() -> None:
+def test_a_guide_owes_two_methods() -> None:
     X, Y = tiny_data()
     nothing = Guide(tiny_model(X, Y, likelihood=Bernoulli()))
-    for call in (nothing.sample_globals, nothing.u_means, lambda: nothing.sample_locals(X, Y, Y, Y, [])):
+    for call in (nothing.sample_globals, nothing.u_means):
         with pytest.raises(TypeError, match=r"Guide must define \w+\("):
             call()
