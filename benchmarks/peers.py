@@ -171,7 +171,7 @@ PEERS: dict[str, tuple[Method, tuple[dict[str, Any], ...]]] = {
         tuple({"noise": n, "lengthscale": l} for n in (0.1, 1.0, 10.0) for l in (0.5, 1.0)),
     ),
     "extra trees": (extra_trees, tuple({"leaf": l} for l in (1, 2, 5))),
-    "MLP": (mlp, tuple({"alpha": a, "scaled": s} for a in (0.1, 1.0) for s in (True, False))),
+    "MLP": (mlp, tuple({"alpha": a, "scaled": s} for a, s in ((0.01, False), (0.1, False), (0.1, True), (1.0, True)))),
     "GPyTorch SVGP": (svgp, tuple({"lengthscale": l} for l in (0.5, 1.0))),
 }
 
