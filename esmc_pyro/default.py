@@ -70,7 +70,8 @@ class Settings:
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     tuple(
         {"kernel": kernel, "lengthscale": scale}
-        for kernel, scale in (("matern12", 0.5), ("matern12", 1.0), ("matern32", 1.0), ("rbf", 1.0))
+        for kernel, scales in {"matern12": (0.5, 1.0, 2.0), "matern32": (1.0,), "rbf": (1.0, 4.0)}.items()
+        for scale in scales  # rbf at 4 is nearly linear
     ),
     tuple({"amplitude": a} for a in (1.0, 2.0, 8.0)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
@@ -145,14 +146,15 @@ def curve(
     posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, features: FrozenFeatures, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of data rows, length-scale their median distance."""
-    c = posterior.predict_layers(X)[0]
+    """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of labelled rows, one median distance long."""
+    model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0])
+    with torch.no_grad():
+        c = torch.cat([features(X[: len(Y)], rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
     rows = rules.choose_pseudo_rows(len(c), min(len(c), CURVED_PSEUDO), seed)
-    model = posterior.model
     scale = rules.lengthscale_from_distances(c, "authors", seed=seed)
     model.layers[1] = _last_layer(c[rows], model.layers[1].mean, scale, settings.curvature**2)
     guide = start(model, X, Y)
-    guide.c_v_loc.data = posterior.guide.v_loc(model.layers[0]).data
+    guide.c_v_loc.data = v.data
     return fit_means(
         guide, X, Y, objective=MAP(features=features), epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed,
         progress=progress, checkpoint=checkpoint,

@@ -15,6 +15,7 @@ import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
 from esmc_pyro.guides.whitened import WhitenedGuide
@@ -164,17 +165,40 @@ class MAP:
         return MAPLoss(model, guide, self.prior, self.features, self.kl_weight)
 
 
-def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``z`` with every layer at its mean (n x K), and the input of the last layer (None for one layer)."""
+def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, first: Tensor) -> tuple[Tensor, Tensor | None]:
+    """``z`` with every layer at its mean (n x K), and the input of the last layer (None for one layer).
+
+    ``first`` (n x O) is ``A(x) v_loc'`` of the first layer.
+    """
     layers = list(model.layers)
-    h = inputs = x
-    for depth, layer in enumerate(layers):
+    h = inputs = layers[0].offset(x) + first
+    for layer in layers[1:]:
         inputs, v = h, guide.v_loc(layer)
         h = layer.offset(inputs)
         # means that are held at zero, as those of an f_z that takes no part, cost nothing
-        if not depth or v.requires_grad or v.any():
-            h = h + (layer.features(inputs) if depth else features) @ v.mT
+        if v.requires_grad or v.any():
+            h = h + layer.features(inputs) @ v.mT
     return h, inputs if len(layers) > 1 else None
+
+
+class _Ridge(torch.autograd.Function):
+    """``A v'`` (n x O) and ``weight |v|^2 / 2`` for features ``A`` (n x M) and means ``v`` (O x M).
+
+    The gradient of both together, ``g'A + weight v``, is one matrix product; apart they would take three more passes
+    over matrices of the size of ``v``, and memory for them, at every step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, v: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(features, v)
+        ctx.weight = weight
+        return features @ v.mT, 0.5 * weight * torch.linalg.vector_norm(v).square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, g_prior: Tensor) -> tuple[None, Tensor, None]:  # type: ignore[override]
+        features, v = ctx.saved_tensors
+        return None, torch.addmm(v, g.mT, features, beta=ctx.weight * g_prior.item()), None
 
 
 class MAPLoss(nn.Module):
@@ -196,15 +220,22 @@ class MAPLoss(nn.Module):
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
         """Minus the log of the joint density, up to a constant."""
         rows = torch.arange(len(X), device=X.device) if rows is None else rows
-        z, _ = plug_in_z(self.model, self.guide, X[rows], self.features(X, rows))
-        loss = -self.labels.log_prob(X, Y, rows, lambda y: self.model.likelihood.log_prob(y, z))
-        for depth, layer in enumerate(self.model.layers):
-            v = self.guide.v_loc(layer)
-            if self.prior is not None:
-                mean, scale = self.prior[depth]
-                v = (v - mean) / scale
-            loss = loss + 0.5 * self.kl_weight * v.square().sum()
-        return loss
+        a, layers = self.features(X, rows), list(self.model.layers)
+        v = self.guide.v_loc(layers[0])
+        if self.prior is None and not a.requires_grad:
+            first, penalty = _Ridge.apply(a, v, self.kl_weight)
+        else:
+            first, penalty = a @ v.mT, self._penalty(0)
+        z, _ = plug_in_z(self.model, self.guide, X[rows], first)
+        loss = penalty - self.labels.log_prob(X, Y, rows, lambda y: self.model.likelihood.log_prob(y, z))
+        return loss + sum(self._penalty(depth) for depth in range(1, len(layers)))
+
+    def _penalty(self, depth: int) -> Tensor:
+        v = self.guide.v_loc(self.model.layers[depth])
+        if self.prior is not None:
+            mean, scale = self.prior[depth]
+            v = (v - mean) / scale
+        return 0.5 * self.kl_weight * v.square().sum()
 
 
 def curvature(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
@@ -238,7 +269,7 @@ def laplace_spread(
     for rows in torch.arange(len(Y)).split(block):
         y, known = observed(Y, rows)
         a = layers[0].features(X[rows]) if features is None else features(X, rows)
-        z, inputs = plug_in_z(model, guide, X[rows], a)
+        z, inputs = plug_in_z(model, guide, X[rows], a @ guide.v_loc(layers[0]).mT)
         h = known * curvature(model.likelihood, y, z)
         if inputs is not None:
             totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyro
 import torch
@@ -15,7 +15,7 @@ from esmc_pyro.models import rules
 from esmc_pyro.models.build import layer_from_data, layer_names, per_layer
 from esmc_pyro.models.layer import Layer
 from esmc_pyro.models.likelihoods import Likelihood, make_likelihood
-from esmc_pyro.validation import check_features, check_labels, check_number
+from esmc_pyro.validation import check_data, check_features, check_labels, check_number
 
 T = TypeVar("T")
 PerLayer: TypeAlias = T | Sequence[T]
@@ -130,6 +130,17 @@ class ESMC(PyroModule):
     def labels(self) -> int:
         """``K``."""
         return self.layers[-1].outputs
+
+    def check_data(self, X: Any, Y: Any, X_unlabeled: Any = None) -> tuple[Tensor, Tensor]:
+        """``X`` ((N + I) x F) and ``Y`` (N x K) in the model's precision, or a sentence on why they do not fit it."""
+        X, Y = check_data(X, Y, X_unlabeled)
+        first = self.layers[0].pseudo_instances
+        if X.shape[1] != first.shape[1] or Y.shape[1] != self.labels:
+            raise ValueError(
+                f"X and Y must have the {first.shape[1]} features and {self.labels} labels of the model; "
+                f"got {X.shape[1]} and {Y.shape[1]}"
+            )
+        return X.to(first), Y.to(first)
 
     def forward(self, X: Tensor, Y: Tensor | None = None, rows: Tensor | None = None) -> None:
         """The generative process, conditioned on ``Y`` where it is known."""

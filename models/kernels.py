@@ -8,7 +8,7 @@ import torch
 from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
 from torch import Tensor
 
-BLOCK = 1024  # rows at a time: a kernel makes several matrices on its way to one
+BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
 
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
 KERNELS: dict[str, Callable[..., Kernel]] = {
@@ -69,15 +69,21 @@ def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
     ``|x - s|^2`` from ``|x|^2 - 2 x s' + |s|^2``, which loses digits far from the origin, so the origin is moved to the
     middle of ``s`` where that changes nothing else.
     """
+    itself = x is s
     if is_stationary(kernel):
         middle = s.detach().mean(0)
         x, s = x - middle, s - middle
     flat = x.reshape(-1, x.shape[-1])
     learned = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, s, *kernel.parameters()))
-    if learned or len(flat) <= BLOCK:
+    block = max(256, BLOCK // (len(s) * x.element_size()))
+    if learned or len(flat) <= block:
         k = kernel(flat, s)
     else:
         k = torch.empty(len(flat), len(s), dtype=x.dtype, device=x.device)
-        for rows, out in zip(flat.split(BLOCK), k.split(BLOCK), strict=True):
-            out.copy_(kernel(rows, s))
+        for first in range(0, len(flat), block):
+            rows = slice(first, first + block)
+            columns = slice(rows.stop if itself else None)  # of k(s, s) the lower half, and its mirror image
+            k[rows, columns] = kernel(flat[rows], s[columns])
+            if itself:
+                k[:first, rows] = k[rows, :first].mT
     return k.reshape(*x.shape[:-1], len(s))

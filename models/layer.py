@@ -119,13 +119,13 @@ class Layer(PyroModule):
         """``K = k(S, S)``, M x M; in float32 with ``FLOAT32_JITTER`` times its mean diagonal added to the diagonal."""
         return self._covariance().to(self.pseudo_instances.dtype)
 
-    def _covariance(self) -> Tensor:
+    def _covariance(self, noise: Tensor | float = 0.0) -> Tensor:
         # in double precision where the kernel allows it: in float32 the smallest eigenvalues of K would be noise
         s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
         k = kernel_matrix(self.kernel, s, s)
         if self.pseudo_instances.dtype == torch.float32:
-            k = add_to_diagonal(k, FLOAT32_JITTER * k.diagonal().mean())
-        return k
+            noise = noise + FLOAT32_JITTER * k.diagonal().mean()
+        return add_to_diagonal(k, noise)
 
     def _shapers(self) -> list[Tensor]:
         return [p for path, p in self.named_parameters() if _first(path) in ("kernel", "pseudo_instances", "alpha")]
@@ -160,7 +160,7 @@ class Layer(PyroModule):
         return self._kept("factor", self._factor)
 
     def _factor(self) -> Tensor:
-        return self._cholesky(add_to_diagonal(self._covariance(), self.alpha**2))
+        return self._cholesky(self._covariance(noise=self.alpha**2))
 
     def prior_factor(self) -> Tensor:
         """The Cholesky factor of ``K`` (M x M), with the least jitter that it needs; kept as ``factor`` is."""

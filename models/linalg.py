@@ -12,7 +12,7 @@ class NotPositiveDefiniteError(ValueError):
     """A matrix that should be positive definite is not, even with the largest jitter."""
 
 
-def add_to_diagonal(matrix: Tensor, value: Tensor) -> Tensor:
+def add_to_diagonal(matrix: Tensor, value: Tensor | float) -> Tensor:
     """``matrix + value I`` without a second matrix for ``I``: ``(M, M), () -> (M, M)``."""
     total = matrix.clone()
     total.diagonal().add_(value)

@@ -23,7 +23,7 @@ from esmc_pyro.models import ESMC, NotPositiveDefiniteError, observed
 from esmc_pyro.models.marginal import local_mean_and_scale
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
-from esmc_pyro.validation import check_choice, check_data, check_number
+from esmc_pyro.validation import check_choice, check_number
 
 KERNELS = ("nuts", "hmc")
 STARTS = ("labels", "prior")
@@ -177,14 +177,7 @@ def fit_nuts(
     guides' starts do, or, with ``start="prior"``, at draws of the prior, and leave the model as it is. Ctrl-C keeps the
     draws made so far. The history has a row a chain (``HISTORY``), the guide's ``stats`` a number a draw (``STATS``).
     """
-    X, Y = check_data(X, Y, X_unlabeled)
-    like = model.layers[0].pseudo_instances
-    if X.shape[1] != like.shape[1] or Y.shape[1] != model.labels:
-        raise ValueError(
-            f"X and Y must have the {like.shape[1]} features and {model.labels} labels of the model; "
-            f"got {X.shape[1]} and {Y.shape[1]}"
-        )
-    X, Y = X.to(like), Y.to(like)
+    X, Y = model.check_data(X, Y, X_unlabeled)
     check_choice(kernel, KERNELS, "kernel")
     check_choice(start, STARTS, "start")
     for value, name in ((chains, "chains"), (warmup, "warmup"), (draws, "draws"), (max_tree_depth, "max_tree_depth")):

@@ -23,7 +23,7 @@ from esmc_pyro.objectives import OBJECTIVES
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
 from esmc_pyro.tensor_file import fingerprint
-from esmc_pyro.validation import check_choice, check_data, check_number
+from esmc_pyro.validation import check_choice, check_number
 
 HISTORY = ("epoch", "elbo", "lr", "seconds", "rows_per_second")
 
@@ -78,18 +78,10 @@ def fit_svi(
     column of the history), the fit ends at its best epoch, and ``patience`` counts the epochs since. ``kl_warm_up`` is
     over how many epochs the weight of the prior rises to its own, for objectives that have one (``kl_weight``).
 
-    Ctrl-C ends the fit and returns what was
-    fitted so far. With a ``checkpoint`` the state after an epoch is kept in a file; the same call, with model and guide
-    made anew, goes on from there to the same result.
+    Ctrl-C ends the fit and returns what was fitted so far. With a ``checkpoint`` the state after an epoch is kept in a
+    file; the same call, with model and guide made anew, goes on from there to the same result.
     """
-    X, Y = check_data(X, Y, X_unlabeled)
-    first = model.layers[0].pseudo_instances
-    if X.shape[1] != first.shape[1] or Y.shape[1] != model.labels:
-        raise ValueError(
-            f"X and Y must have the {first.shape[1]} features and {model.labels} labels of the model; "
-            f"got {X.shape[1]} and {Y.shape[1]}"
-        )
-    X, Y = X.to(first), Y.to(first)
+    X, Y = model.check_data(X, Y, X_unlabeled)
     check_number(epochs, "epochs", low=1, whole=True)
     check_number(batch_size, "batch_size", low=1, whole=True)
     check_number(lr, "lr", low=0, above=True)

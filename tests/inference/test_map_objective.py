@@ -50,6 +50,24 @@ def test_map_of_minibatches_is_unbiased() -> None:
     assert torch.stack(parts).mean().item() == pytest.approx(loss(X, Y).item(), rel=1e-9)
 
 
+@pytest.mark.parametrize("kl_weight", [1.0, 0.3])
+def test_the_gradient_of_map_is_that_of_finite_differences(kl_weight: float) -> None:
+    X, Y, model, guide = _pair()
+    loss = MAP(kl_weight=kl_weight)(model, guide)
+    (0.7 * loss(X, Y)).backward()
+    step = 1e-5
+    for layer in model.layers:
+        v = guide.v_loc(layer)
+        direction = torch.randn_like(v)
+        ends = []
+        for sign in (1, -1):
+            v.data.add_(sign * step * direction)
+            ends.append(loss(X, Y).item())
+            v.data.add_(-sign * step * direction)
+        slope = (v.grad * direction).sum().item() / 0.7
+        assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6)
+
+
 def test_map_has_finite_gradients_with_unknown_labels() -> None:
     X, Y, model, guide = _pair()
     Y[0] = torch.nan

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pyro.contrib.gp.kernels import RBF, Linear, Matern52, Product, Sum
 
-from esmc_pyro.models import KERNELS, make_kernel
+from esmc_pyro.models import KERNELS, kernels, make_kernel
 from esmc_pyro.models.kernels import is_stationary, kernel_matrix, set_lengthscale
 
 FORMULAS = {
@@ -59,6 +59,14 @@ def test_batches_of_rows_give_batches_of_matrices() -> None:
     k = kernel_matrix(kernel, x, s)
     assert k.shape == (3, 1, 5, 4)
     assert torch.allclose(k[2, 0], kernel_matrix(kernel, x[2, 0], s))
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_blocks_of_rows_make_up_the_whole_matrix(itself: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "BLOCK", 1)  # 256 rows at a time, the least
+    kernel, s = make_kernel("matern32", 3).double().requires_grad_(False), torch.randn(700, 3).double()
+    x = s if itself else torch.randn(513, 3).double()
+    assert torch.allclose(kernel_matrix(kernel, x, s), FORMULAS["matern32"](torch.cdist(x, s)), atol=1e-6)
 
 
 def test_far_from_the_origin_float32_still_holds() -> None:
