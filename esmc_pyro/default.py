@@ -102,7 +102,7 @@ def pseudo_count(N: int) -> int:
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
-    rows = rules.choose_pseudo_rows(len(X), pseudo, seed)
+    rows = np.sort(rules.choose_pseudo_rows(len(X), pseudo, seed))  # of all rows the order is that of the rows
     scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)

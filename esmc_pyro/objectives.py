@@ -69,11 +69,16 @@ class FrozenFeatures:
         if self.kept is None or not _same_memory(self.kept[0], X) or self.kept[1] is not factor:
             self.kept = None  # before the next are made: they may fill the memory
             with torch.no_grad():
-                features = torch.empty(len(X), self.layer.pseudo_count, dtype=X.dtype, device=X.device)
-                for x, out in zip(X.split(4096), features.split(4096), strict=True):
-                    out.copy_(self.layer.features(x))
-                self.kept = (X, factor, features)
+                self.kept = (X, factor, self._make(X))
         return self.kept[2].index_select(0, rows)
+
+    def _make(self, X: Tensor) -> Tensor:
+        if torch.equal(X, self.layer.pseudo_instances):
+            return self.layer.own_features()
+        features = torch.empty(len(X), self.layer.pseudo_count, dtype=X.dtype, device=X.device)
+        for x, out in zip(X.split(4096), features.split(4096), strict=True):
+            out.copy_(self.layer.features(x))
+        return features
 
 
 class GivenLabels:

@@ -115,6 +115,15 @@ class WhitenedGuide(Guide):
                 us.append(u)
         return us
 
+    @torch.no_grad()
+    def plug_in(self, x: Tensor) -> list[Tensor]:
+        """As every guide's, straight from the means of ``v``."""
+        outputs = []
+        for layer in self.model.layers:
+            x = layer.predict_whitened(x, self.v_loc(layer))
+            outputs.append(x)
+        return outputs
+
     def u_means(self) -> list[Tensor]:
         with torch.no_grad():
             return [self.v_loc(layer) @ layer.factor().mT for layer in self.model.layers]

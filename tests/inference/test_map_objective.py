@@ -103,6 +103,13 @@ def test_frozen_features_are_the_features() -> None:
     assert torch.allclose(kept(other, rows), layer.features(other[rows]))
 
 
+def test_frozen_features_of_the_pseudo_instances_themselves() -> None:
+    _, _, model, _ = _pair()
+    layer, rows = model.layers[0], torch.tensor([1, 0])
+    X = layer.pseudo_instances.detach().clone()
+    assert torch.allclose(FrozenFeatures(layer)(X, rows), layer.features(X[rows]))
+
+
 @pytest.mark.parametrize("name", ["kernel", "pseudo_instances", "alpha"])
 def test_features_are_not_frozen_while_they_are_learned(name: str) -> None:
     X, _, model, _ = _pair()

@@ -33,6 +33,18 @@ def test_features_and_prediction_are_the_papers() -> None:
     assert torch.allclose(layer.features(x) @ v.mT, layer.predict(x, u))
 
 
+@pytest.mark.parametrize("block", [1, 4, 1024])
+@pytest.mark.parametrize("alpha", [0.3, 1e-3])
+def test_own_features_are_the_features_of_the_pseudo_instances(alpha: float, block: int) -> None:
+    layer = make_layer(alpha)
+    assert torch.allclose(layer.own_features(block), layer.features(layer.pseudo_instances))
+
+
+def test_own_features_count_the_jitter_of_identical_pseudo_instances() -> None:
+    layer = make_layer(1e-9, pseudo=torch.ones(M, D))
+    assert torch.allclose(layer.own_features(), layer.features(layer.pseudo_instances), atol=1e-4)
+
+
 def test_variance_is_beta_or_the_exact_conditional() -> None:
     x, u = torch.randn(5, D), torch.randn(O, M)
     plain, fitc = make_layer(beta=0.2), make_layer(beta=0.2, fitc=True)
