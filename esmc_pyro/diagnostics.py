@@ -84,7 +84,11 @@ def _relative_efficiency(data: Any) -> float:
 
 def _az_loo(data: Any, reff: float) -> Any:
     with _own_words():
-        return az.loo(data, pointwise=True, reff=reff)
+        result = az.loo(data, pointwise=True, reff=reff)
+    # draws that a term cannot tell apart have equal weights: no tail, which ArviZ calls one of infinite shape
+    same = (np.ptp(pointwise(data), axis=0) == 0).reshape(result.pareto_k.shape)
+    result.pareto_k = result.pareto_k.where(~same, -math.inf)
+    return result
 
 
 def _take(result: Any, *names: str) -> Any:

@@ -45,6 +45,16 @@ def test_sure_labels_in_single_precision_leave_loo_a_number():
     assert math.isfinite(diagnostics.loo(data).elpd)
 
 
+def test_a_term_that_no_draw_changes_is_trusted():
+    values = np.stack([np.full(200, -0.3), np.random.default_rng(0).normal(-1, 0.1, 200)], axis=1)[None]
+    data = inference_data({"posterior": {"z": np.zeros((1, 200, 1))}, "log_likelihood": {"y": values}})
+    found = diagnostics.loo(data)
+    assert found.pointwise[0] == pytest.approx(-0.3)
+    assert found.pareto_k[0] == -math.inf
+    assert math.isfinite(found.pareto_k[1])
+    assert found.bad == 0
+
+
 def test_waic_and_the_tail_of_weights_are_those_of_arviz_0():
     values = np.random.default_rng(0).normal(size=(2, 200, 30)) ** 3 / 5
     data = inference_data({"posterior": {"z": values}, "log_likelihood": {"y": values}})
