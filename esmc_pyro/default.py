@@ -228,8 +228,11 @@ def search(
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
+    # a search that sees few of many rows would choose smoother functions than these bear
+    longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
     groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
-    changes = [{name: value for name, value in change.items() if name not in settled} for g in groups for change in g]
+    wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
+    changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
     found = _climb(
         X, Y, best, [partial(_always, change) for change in changes if change], folds, SEARCH_PSEUDO, section="search",
         given={"fixed": fixed, "kinds": tuple(kinds), "candidates": CANDIDATES}, **common,

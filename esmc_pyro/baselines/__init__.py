@@ -14,9 +14,9 @@ from esmc_pyro.baselines.neighbours import KNN
 from esmc_pyro.baselines.plst import CPLST, PLST
 from esmc_pyro.baselines.sleec import SLEEC
 from esmc_pyro.baselines.slrm import SLRM
-from esmc_pyro.baselines.tuning import BASELINES, GRIDS, tune
+from esmc_pyro.baselines.tuning import BASELINES, GRIDS, best_setting, tune
 
 __all__ = [
     "BASELINES", "BR", "CPLST", "GRIDS", "KNN", "LEML", "PLST", "SLEEC", "SLRM", "Baseline", "FaIE", "FastTag",
-    "GenEML", "tune",
+    "GenEML", "best_setting", "tune",
 ]  # fmt: skip

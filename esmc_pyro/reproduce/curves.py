@@ -25,7 +25,8 @@ def curves(summary: pd.DataFrame, kind: str, *, theme: Theme = LIGHT) -> Figure:
     settings = summary["setting"].map(Setting.parse)
     here = summary[[setting.kind == kind for setting in settings]]
     here = here.assign(share=[100 * Setting.parse(text).share for text in here["setting"]])
-    colours = dict(zip(reversed(METHOD_NAMES), mpl.colormaps["tab10"](np.arange(len(METHOD_NAMES)) % 10), strict=True))
+    others = [method for method in METHOD_NAMES if method not in (OURS, EXPERTS)]
+    colours = dict(zip(others, mpl.colormaps["tab20"](np.arange(len(others)) * 3 % 20), strict=True))
     what = "ones removed" if kind == "removed" else "label vectors kept"
     for axes, (metric, title, sign) in zip(
         figure.subplots(1, 2), (("auc", "AUC", 1), ("coverage", "−coverage", -1)), strict=True

@@ -43,9 +43,9 @@ class Setting:
 
     @property
     def tuned_at(self) -> Setting:
-        """Where settings of the methods are chosen for this one: the middle of its figure, by the first seed."""
+        """Where settings of the methods are chosen for this one: the middle of its figure."""
         if self.kind in ("kept", "alone"):
-            return Setting("kept", 0.15)
+            return replace(self, share=0.15)
         return replace(self, share=0.3) if self.share else self
 
 
@@ -60,6 +60,7 @@ class Tuning:
     dataset: str
     setting: Setting
     method: str
+    seed: int = 0
     rows: int = 0
 
 
@@ -75,7 +76,8 @@ class Cell:
 
     @property
     def tuning(self) -> Tuning:
-        return Tuning(self.dataset, self.setting.tuned_at, self.method, self.rows)
+        """On the training rows of the same partition: those of another may be test rows of this one."""
+        return Tuning(self.dataset, self.setting.tuned_at, self.method, self.seed, self.rows)
 
 
 @dataclass(frozen=True)

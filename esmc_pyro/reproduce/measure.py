@@ -18,7 +18,8 @@ from esmc_pyro.reproduce.experiments import BUILT_IN, Cell, Setting, Tuning
 from esmc_pyro.reproduce.methods import METHODS, Rows
 
 METRICS = ("auc", "coverage", "p@1", "p@3", "p@5", "psp@1", "psp@3", "psp@5", "macro_auc", "rare_auc", "lrap")
-ERRORS = ("p@1_error", "p@3_error")  # over test rows, of cells that have one partition
+# standard errors over test rows, of cells that have one partition
+ERRORS = ("p@1_error", "p@3_error", "psp@1_error", "psp@3_error", "psp@5_error")
 SECONDS = ("fit_seconds", "predict_seconds")
 BUILT_IN_ROWS, BUILT_IN_TEST = 400, 300
 BOOTSTRAP = 200
@@ -58,10 +59,11 @@ def rare_labels(Y: Labels) -> npt.NDArray[np.intp]:
 
 
 def choose(tuning: Tuning) -> dict[str, Any]:
-    """Settings by the first seed's training rows, as a record."""
-    rows = training_rows(partition(tuning.dataset, tuning.setting, 0, tuning.rows), tuning.setting, 0)
+    """Settings by the training rows alone, as a record."""
+    dataset = partition(tuning.dataset, tuning.setting, tuning.seed, tuning.rows)
+    rows = training_rows(dataset, tuning.setting, tuning.seed)
     begun = time.process_time()
-    chosen = METHODS[tuning.method].choose(rows, 0)
+    chosen = METHODS[tuning.method].choose(rows, tuning.seed)
     return {"chosen": json.dumps(chosen), "seconds": time.process_time() - begun}
 
 
@@ -80,7 +82,7 @@ def measure(cell: Cell, chosen: Mapping[str, Any]) -> dict[str, Any]:
     values["rare_auc"] = macro_auc(Y_test[:, rare], scores[:, rare])
     errors = dict.fromkeys(ERRORS, float("nan"))
     if cell.setting.kind == "official":
-        spread = bootstrap_intervals(Y_test, scores, ks=(1, 3), draws=BOOTSTRAP)["standard_error"]
+        spread = bootstrap_intervals(Y_test, scores, Y_train=Y_train, draws=BOOTSTRAP)["standard_error"]
         errors = {name: float(spread[name.removesuffix("_error")]) for name in ERRORS}
     seconds = dict(zip(SECONDS, (fitted - begun, done - fitted), strict=True))
     return {name: values[name] for name in METRICS} | errors | seconds

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from esmc_pyro import default
-from esmc_pyro.baselines import BASELINES, tune
+from esmc_pyro.baselines import BASELINES, best_setting
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds, choose_kind
 from esmc_pyro.frames import stack
 from esmc_pyro.inference import PRESETS
@@ -45,27 +45,36 @@ class Method:
     fit: Callable[[Chosen, Rows, int], Scorer]
 
 
-# --- the baselines, on mapped features --------------------------------------------------------------------------------
+def _kinds(rows: Rows) -> tuple[str, ...]:
+    """Features on the scale that suits their kind, or as they come: every method chooses between them."""
+    return tuple(dict.fromkeys((choose_kind(rows.X), "identity")))
+
+
+# --- the baselines ----------------------------------------------------------------------------------------------------
 
 
 def _baseline(name: str) -> Method:
     kind = BASELINES[name]
     seeded = "random_state" in kind().get_params()
 
-    def mapped(rows: Rows) -> tuple[FeatureMap, Rows]:
-        made = FeatureMap.from_data(rows.all_X)
+    def mapped(rows: Rows, features: str) -> tuple[FeatureMap, Rows]:
+        made = FeatureMap.from_data(rows.all_X, features)
         more = None if rows.X_unlabeled is None else made(rows.X_unlabeled).numpy()
         return made, Rows(made(rows.X).numpy(), rows.Y, more)
 
     def choose(rows: Rows, seed: int) -> Chosen:
-        _, (X, Y, more) = mapped(rows)
-        params = tune(name, X, Y, seed, X_unlabeled=more).get_params()
-        usual = kind().get_params()
-        return {key: value for key, value in params.items() if value != usual[key] and key != "random_state"}
+        found: dict[str, tuple[dict[str, Any], float]] = {}
+        for features in _kinds(rows):
+            _, (X, Y, more) = mapped(rows, features)
+            found[features] = best_setting(name, X, Y, seed, X_unlabeled=more)
+        features = max(found, key=lambda features: found[features][1])
+        chosen = {key: value for key, value in found[features][0].items() if key != "random_state"}
+        return {"features": features} | chosen
 
     def fit(chosen: Chosen, rows: Rows, seed: int) -> Scorer:
-        made, (X, Y, more) = mapped(rows)
-        fitted = kind(**chosen, **({"random_state": seed} if seeded else {})).fit(X, Y, more)
+        settings = dict(chosen)
+        made, (X, Y, more) = mapped(rows, settings.pop("features", "auto"))
+        fitted = kind(**settings, **({"random_state": seed} if seeded else {})).fit(X, Y, more)
         return lambda new: fitted.decision_function(made(new).numpy())
 
     return Method(name, choose, fit)
@@ -84,7 +93,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
         return lambda new: posterior.predict(made(new)).numpy()
 
     def choose(rows: Rows, seed: int) -> Chosen:
-        kinds = tuple(dict.fromkeys(("identity", choose_kind(rows.X))))
+        kinds = _kinds(rows)
         held, rest = default.hold_out(len(rows.Y), seed)
         if len(kinds) == 1 or not len(held):
             return {"features": kinds[0]}

@@ -60,12 +60,8 @@ def write_results(
         table_two=_groups(two),
         table_three=_groups(three),
         tail=_tail(tail),
-        likelihood=both_themes(figures.label_probability),
-        chosen=[
-            {"dataset": row.dataset, "setting": describe(str(row.setting)), "title": title(str(row.method)),
-             "chosen": _settings(str(row.chosen))}
-            for row in tuned.itertuples()
-        ],
+        likelihood=both_themes(figures.label_probability, (1, 2, 5, 10, 20, 50)),
+        chosen=_chosen(tuned),
         failures=[
             f"{job.dataset}, {describe(str(job.setting))}, {title(job.method)}: {why}"
             for job, why in (failures or {}).items()
@@ -154,6 +150,16 @@ def _tail(table: pd.DataFrame) -> list[dict[str, Any]]:
     return groups
 
 
+def _chosen(tuned: pd.DataFrame) -> list[dict[str, Any]]:
+    """A line for each dataset, setting and method, with the settings of its partitions."""
+    lines = []
+    for (dataset, setting, method), some in tuned.groupby(["dataset", "setting", "method"], sort=False):
+        chosen = list(dict.fromkeys(_settings(str(text)) for text in some["chosen"]))
+        lines.append({"dataset": dataset, "setting": describe(setting), "title": title(method), "chosen": chosen})
+    return lines
+
+
 def _settings(text: str) -> str:
     chosen = json.loads(text)
-    return ", ".join(f"{name} {value}" for name, value in chosen.items()) or "as they are by default"
+    words = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in chosen.items()}
+    return ", ".join(f"{name} {value}" for name, value in words.items() if value is not None)

@@ -37,9 +37,9 @@ def open_records(folder: Path) -> tuple[Records, Records]:
     """``results.csv``, a line for each finished cell, and ``settings.csv``, one for each choice of settings."""
     from esmc_pyro.reproduce.measure import ERRORS, METRICS, SECONDS
 
-    keys = ("dataset", "setting", "method")
-    results = Records(folder / "results.csv", (*keys, "seed", "rows"), (), (*METRICS, *ERRORS, *SECONDS))
-    return results, Records(folder / "settings.csv", (*keys, "rows"), ("chosen",), ("seconds",))
+    keys = ("dataset", "setting", "method", "seed", "rows")
+    results = Records(folder / "results.csv", keys, (), (*METRICS, *ERRORS, *SECONDS))
+    return results, Records(folder / "settings.csv", keys, ("chosen",), ("seconds",))
 
 
 def reproduce(
@@ -84,16 +84,20 @@ def reproduce(
     from esmc_pyro.reproduce.schedule import key_of
     from esmc_pyro.reproduce.summary import frame
 
-    done = {i: line for i, cell in enumerate(cells) if (line := results.get(**key_of(cell))) is not None}
-    if not done:
+    # the page has all that the folder holds, whatever part of it was asked for now
+    known = [e for e in (QUICK if quick else EXPERIMENTS) if is_there(e.dataset)]
+    shown = dict.fromkeys((*plan(known, seeds, rows=rows), *cells))
+    done = {i: line for i, cell in enumerate(shown) if (line := results.get(**key_of(cell))) is not None}
+    finished = sum(results.get(**key_of(cell)) is not None for cell in cells)
+    if not finished:
         if outcome.interrupted:
             raise KeyboardInterrupt("no cell had ended.")
         why = next(iter(outcome.failures.values()), "no time was left")
         raise ValueError(f"no cell was finished ({why})")
-    choices = {i: tuned.get(**key_of(tuning)) for i, tuning in enumerate(dict.fromkeys(c.tuning for c in cells))}
+    choices = {i: tuned.get(**key_of(tuning)) for i, tuning in enumerate(dict.fromkeys(c.tuning for c in shown))}
     found = frame(done, results.columns[:-1])
-    if len(done) < len(cells):
-        notes.append(f"{len(cells) - len(done)} of the {len(cells)} cells are not finished; the same command goes on.")
+    if finished < len(cells):
+        notes.append(f"{len(cells) - finished} of the {len(cells)} cells are not finished; the same command goes on.")
     names = ", ".join(dict.fromkeys(found["dataset"]))
     seconds = float(found[["fit_seconds", "predict_seconds"]].to_numpy().sum())
     seconds += sum(line["seconds"] for line in choices.values() if line)
@@ -107,7 +111,7 @@ def reproduce(
     if quick:
         notes.append("A quick run on pictures of digits: these are not the paper’s datasets.")
     verdicts = write_results(
-        folder, found, frame({i: line for i, line in choices.items() if line}, tuned.columns[:-1]), experiments,
+        folder, found, frame({i: line for i, line in choices.items() if line}, tuned.columns[:-1]), known,
         lead=lead, notes=notes, failures=outcome.failures,
     )  # fmt: skip
-    return Reproduction(folder / PAGE, verdicts, len(done), len(cells), outcome)
+    return Reproduction(folder / PAGE, verdicts, finished, len(cells), outcome)

@@ -78,7 +78,7 @@ def table_three(cells: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
                 line |= {"seconds": row["mean"], "error": row["error"]}
                 same = tuned[(tuned["dataset"] == dataset) & (tuned["method"] == method)]
                 same = same[same["setting"] == row["setting"]]
-                line |= {"tuning_seconds": same["seconds"].iloc[0] if len(same) else np.nan}
+                line |= {"tuning_seconds": same["seconds"].mean() if len(same) else np.nan}
             lines.append(line)
     return pd.DataFrame(lines, columns=["dataset", "method", "seconds", "error", "tuning_seconds", "paper_seconds"])
 

@@ -171,3 +171,15 @@ def test_more_rows_are_asked_for_amplitude_and_length_scale(make_data: Make, mon
     # nor are settings that are fixed
     monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
     assert set(search(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
+
+
+def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows(monkeypatch):
+    tried = {}
+    for rows in (80, 40):
+        monkeypatch.setattr(default, "LARGE_ROWS", rows)
+        X, Y = torch.randn(60, 3), (torch.rand(60, 4) < 0.4).float()
+        monkeypatch.setattr(default, "CANDIDATES", (({"lengthscale": 2.0}, {"lengthscale": 0.5}),))
+        tried[rows] = set(default.search(X, Y, None, {}, ["identity"]).tried["lengthscale"])
+    assert 2.0 in tried[80]
+    assert 2.0 not in tried[40]
+    assert 0.5 in tried[40]

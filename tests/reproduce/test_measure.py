@@ -66,8 +66,28 @@ def test_a_cell_measures_the_scores_of_its_method(tiny):
 def test_settings_are_chosen_from_the_labels_given_and_can_be_used_again(tiny):
     record = measure.choose(Tuning("tiny", Setting("kept", 0.5), "SLRM"))
     chosen = json.loads(record["chosen"])
-    assert set(chosen) <= {"penalty", "gamma"}
+    assert set(chosen) == {"features", "penalty", "gamma"}
     assert np.isfinite(measure.measure(Cell("tiny", Setting("kept", 0.5), "SLRM", 0), chosen)["auc"])
+
+
+def test_settings_are_chosen_on_the_partition_that_they_are_for(monkeypatch, dataset):
+    asked = []
+    monkeypatch.setattr(measure, "partition", lambda name, setting, seed, rows=0: asked.append(seed) or dataset)
+    cell = Cell("tiny", Setting("removed", 0.5), "PLST", 2)
+    measure.choose(cell.tuning)
+    assert (asked, cell.tuning) == ([2], Tuning("tiny", Setting("removed", 0.3), "PLST", 2))
+
+
+@pytest.mark.parametrize("method", ["BR", "PLST", "SLRM"])
+def test_baselines_choose_between_raw_features_and_scaled_ones(method):
+    rng = np.random.default_rng(0)
+    # 20 columns decide, 20 of a thousandth of the size are noise: unit variances make them equals
+    X = (rng.normal(size=(120, 40)) * np.repeat([1.0, 1e-3], 20)).astype(np.float32)
+    Y = (X[:, :20] @ rng.normal(size=(20, 5)) > 0).astype(np.float32)
+    assert METHODS[method].choose(Rows(X, Y), 0)["features"] == "identity"
+    assert (
+        METHODS[method].choose(Rows(X * np.repeat([1e-3, 1e3], 20).astype(np.float32), Y), 0)["features"] == "standard"
+    )
 
 
 def test_the_authors_method_chooses_its_features(tiny):

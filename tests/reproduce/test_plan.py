@@ -61,4 +61,4 @@ def test_settings_are_read_as_they_are_written_and_tuned_in_the_middle_of_their_
             assert setting.tuned_at.tuned_at == setting.tuned_at
     assert Setting("removed", 0.5).tuned_at == Setting("removed", 0.3)
     assert Setting("removed", 0.0).tuned_at == Setting("removed", 0.0)
-    assert Setting("alone", 0.1).tuned_at == Setting("kept", 0.15)
+    assert Setting("alone", 0.1).tuned_at == Setting("alone", 0.15)

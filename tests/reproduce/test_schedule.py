@@ -55,7 +55,7 @@ def test_each_choice_of_settings_is_made_once_and_before_its_cells(records):
     assert (outcome.left, outcome.failures, outcome.interrupted) == (0, {}, False)
     assert [job for job in log if isinstance(job, Cell)] == CELLS
     tunings = [job for job in log if isinstance(job, Tuning)]
-    assert len(tunings) == len(set(tunings)) == 6
+    assert len(tunings) == len(set(tunings)) == 12
     assert all(log.index(cell.tuning) < log.index(cell) for cell in CELLS)
 
 

@@ -45,7 +45,14 @@ EXPERTS_HELP = "Experts help"
 
 @pytest.mark.parametrize(
     ("gap", "outcome"),
-    [(0.01, HOLDS), (-0.01, FAILS), ((0.01, -0.01), IN_PART), (0.0, OPEN), ((0.01, 0.0), HOLDS), ((0.0, -0.01), FAILS)],
+    [
+        (0.01, HOLDS),
+        (-0.01, FAILS),
+        ((0.01, -0.01), IN_PART),
+        (0.0, OPEN),
+        ((0.01, 0.0), IN_PART),
+        ((0.0, -0.01), IN_PART),  # one of four comparisons may be chance
+    ],
 )
 def test_experts_are_judged_by_differences_that_exceed_their_error(gap, outcome):
     found = verdict(made(gap), EXPERTS_HELP)
@@ -100,7 +107,7 @@ def test_faster_is_a_ratio_and_one_fit_is_enough_for_a_large_one():
     signs = {c.against: c.sign for c in found.comparisons}
     assert signs == {"SLRM": 1, "FaIE": 0, "LEML": -1}
     assert found.outcome == IN_PART
-    assert "0.25 ± 0.03 times as fast to 4 ± 0.4 times as fast" in found.sentence
+    assert "trains 4 ± 0.4 times slower to 4 ± 0.4 times faster" in found.sentence
 
 
 def test_unlabelled_rows_are_judged_share_by_share():
@@ -132,7 +139,7 @@ def test_tail_labels_are_judged_against_linear_embeddings_with_all_labels_only()
     assert verdict(cells, "Tail", OURS).comparisons == ()
     full = cells.assign(setting=cells["setting"].replace("removed 0.1", "removed 0"))
     found = verdict(full, "Tail", OURS)
-    assert found.outcome == HOLDS
+    assert found.outcome == IN_PART  # one of four measures
     assert {c.metric for c in found.comparisons} == {"psp@1", "psp@3", "psp@5", "rare_auc"}
 
 
@@ -143,9 +150,24 @@ def test_precision_on_a_published_split_is_held_against_the_papers_numbers():
     signs = {(c.against, c.metric): c.sign for c in found.comparisons}
     assert signs[("the paper’s LEML", "p@1")] == 1  # 69.00 and 65.66, error 0.8
     assert signs[("the paper’s LEML", "p@3")] == -1  # 56.00 and 60.54
-    assert signs[("the paper’s ESMC-B0", "p@1")] == 1
-    assert signs[("the paper’s ESMC-B0", "p@3")] == 0  # 56.00 and 56.12
+    assert {against for against, _ in signs} == {"the paper’s LEML"}
     assert found.outcome == IN_PART
+
+
+def test_one_published_split_is_judged_by_its_test_rows():
+    errors = {"psp@1_error": 0.01, "psp@3_error": float("nan")}
+    cells = [cell("a", "official", m, 0, **{"psp@1": p, "psp@3": p}, **errors) for m, p in ((OURS, 0.4), ("PLST", 0.3))]
+    found = {c.metric: c for c in verdict(pd.DataFrame(cells), "Tail", OURS).comparisons}
+    assert (found["psp@1"].sign, found["psp@1"].error) == (1, pytest.approx(0.01 * 2**0.5))
+    assert found["psp@3"].sign == 0
+
+
+def test_seeds_that_lack_a_setting_do_not_mix_settings():
+    cells = made(0.01, datasets=("a",), noise=0.0)
+    cells.loc[(cells["setting"] == "removed 0.5") & (cells["method"] == EXPERTS), "auc"] += 1.0
+    lost = cells[~((cells["setting"] == "removed 0.5") & (cells["seed"] == 2))]
+    first = verdict(lost, EXPERTS_HELP).comparisons[0]
+    assert (first.seeds, first.difference) == (3, pytest.approx(0.01))
 
 
 def test_means_have_their_standard_errors():
