@@ -48,7 +48,7 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     "SLRM": combinations(penalty=(0.01, 0.1, 1.0, 10.0), gamma=(0.001, 0.1, 10.0)),
     "FastTag": combinations(alpha=(0.1, 1.0, 10.0), beta=(0.1, 1.0), p=(0.1, 0.3, 0.7, 0.9)),
     "SLEEC": combinations(nearest=(10, 30), penalty=(0.1, 1.0)),
-    "GenEML": combinations(lambda_u=(1.0, 10.0), lambda_w=(0.1, 1.0), a=(1.0, 100.0)),
+    "GenEML": combinations(lambda_u=(0.1, 1.0), lambda_w=(1.0,), a=(1.0, 100.0)),
     "kNN": combinations(neighbours=(10, 30, 100), width=(0.25, 0.4, 0.7)),
 }
 

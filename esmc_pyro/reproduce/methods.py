@@ -45,11 +45,6 @@ class Method:
     fit: Callable[[Chosen, Rows, int], Scorer]
 
 
-def _kinds(rows: Rows) -> tuple[str, ...]:
-    """Features on the scale that suits their kind, or as they come: every method chooses between them."""
-    return tuple(dict.fromkeys((choose_kind(rows.X), "identity")))
-
-
 # --- the baselines ----------------------------------------------------------------------------------------------------
 
 
@@ -64,7 +59,7 @@ def _baseline(name: str) -> Method:
 
     def choose(rows: Rows, seed: int) -> Chosen:
         found: dict[str, tuple[dict[str, Any], float]] = {}
-        for features in _kinds(rows):
+        for features in candidate_kinds(rows.all_X):  # as ours
             _, (X, Y, more) = mapped(rows, features)
             found[features] = best_setting(name, X, Y, seed, X_unlabeled=more)
         features = max(found, key=lambda features: found[features][1])
@@ -93,7 +88,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
         return lambda new: posterior.predict(made(new)).numpy()
 
     def choose(rows: Rows, seed: int) -> Chosen:
-        kinds = _kinds(rows)
+        kinds = tuple(dict.fromkeys(("identity", choose_kind(rows.X))))
         held, rest = default.hold_out(len(rows.Y), seed)
         if len(kinds) == 1 or not len(held):
             return {"features": kinds[0]}
