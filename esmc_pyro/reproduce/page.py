@@ -17,7 +17,7 @@ from esmc_pyro.reproduce.experiments import Experiment, Setting
 from esmc_pyro.reproduce.measure import METRICS, SECONDS
 from esmc_pyro.reproduce.methods import METHODS
 from esmc_pyro.reproduce.schedule import Job
-from esmc_pyro.reproduce.summary import TAIL, in_order, summarise, table_tail, table_three, table_two
+from esmc_pyro.reproduce.summary import TAIL, in_order, summarise, table_published, table_tail, table_three, table_two
 from esmc_pyro.reproduce.verdicts import FAILS, HOLDS, IN_PART, NAMES, OPEN, Verdict, judge
 
 PAGE = "index.html"
@@ -47,8 +47,10 @@ def write_results(
     verdicts = judge(cells)
     summary = summarise(cells, (*METRICS, *SECONDS))
     two, three, tail = table_two(cells), table_three(cells, tuned), table_tail(cells)
-    judged = verdict_table(verdicts)
-    tables = {"summary": summary, "table_2": two, "table_3": three, "tail": tail, "verdicts": judged}
+    judged, published = verdict_table(verdicts), table_published(cells)
+    tables = {
+        "summary": summary, "table_2": two, "published": published, "table_3": three, "tail": tail, "verdicts": judged,
+    }  # fmt: skip
     for name, table in tables.items():
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
     page = render_page(
@@ -58,6 +60,7 @@ def write_results(
         verdicts=[_verdict(verdict) for verdict in verdicts],
         curves=_curves(summary, experiments),
         table_two=_groups(two),
+        published=[line | {"title": title(line["method"])} for line in published.to_dict("records")],
         table_three=_groups(three),
         tail=_tail(tail),
         likelihood=both_themes(figures.label_probability, (1, 2, 5, 10, 20, 50)),
