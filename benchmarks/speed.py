@@ -22,11 +22,11 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 N, F, K, M, BATCH, EPOCHS = 4096, 100, 256, 512, 256, 3
-LARGE = 2048  # pseudo-instances of a second run: the default takes every row up to 20000
+LARGE = N  # pseudo-instances of a second run: the default takes every row up to 20000
 
 
 def matmul_speed() -> dict[str, float]:
-    """Gigaflops of a float32 product of the size of a training step, best of ten."""
+    """Gigaflops of a float32 product of square matrices, best of ten."""
     import torch
 
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)

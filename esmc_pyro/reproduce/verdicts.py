@@ -2,9 +2,10 @@
 
 A comparison is a difference with its standard error: of two methods on the same partitions, averaged over the settings
 of the claim, seed by seed, so that what a partition does to both cancels. It is decided if the difference is larger
-than its error times Student's 97.5% point for so many seeds. A claim holds if at least half of the comparisons are
-decided for it and none against it, so that a chance success among many does not make it hold; it does not hold if at
-least half are decided against it and none for it; nothing can be said if none is decided; else it holds in part.
+than its error times Student's 97.5% point for so many seeds, and not too small to matter (``MATTERS``). A claim holds
+if at least half of the comparisons that have an error are decided for it and none against it, so that a chance success
+among many does not make it hold; it does not hold if at least half are decided against it and none for it; it holds in
+part if some are decided for it, and else nothing can be said.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from esmc_pyro.reproduce.summary import full_label_cells, mean_and_error, table_
 
 HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "cannot be said"
 SMALLER_IS_BETTER = ("coverage", "fit_seconds")
+# smaller differences do not count, whatever their error
+MATTERS = {"auc": 0.001, "lost auc": 0.001, "rare_auc": 0.001, "coverage": 0.1, "p@1": 0.1, "p@3": 0.1}
 TIMER = 0.1  # least standard error of a log time: the same fit takes a tenth more or less on a busy machine
 
 
@@ -51,13 +54,15 @@ class Comparison:
     @property
     def sign(self) -> int:
         """1 for the claim, -1 against it, 0 undecided."""
-        return int(np.sign(self.difference)) if abs(self.difference) > self.bar else 0
+        least = max(self.bar, MATTERS.get(self.metric, 0.0))
+        return int(np.sign(self.difference)) if abs(self.difference) > least else 0
 
     def write(self) -> str:
         """ "+0.012 ± 0.003" or, of seconds, "3.1 ± 0.2 times as fast"."""
         if self.metric == "fit_seconds":
             ratio = np.exp(abs(self.difference))
-            return f"{ratio:.3g} ± {ratio * self.error:.1g} times {'faster' if self.difference >= 0 else 'slower'}"
+            ratio, error = (f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (ratio, ratio * self.error))
+            return f"{ratio} ± {error} times {'faster' if self.difference >= 0 else 'slower'}"
         digits = 1 if self.metric == "coverage" else 2 if self.metric.startswith("p@") else 4
         error = f"{self.error:.{digits}f}" if np.isfinite(self.error) else "?"
         unit = " points" if self.metric.startswith("p@") else ""
@@ -75,13 +80,11 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        signs = [comparison.sign for comparison in self.comparisons]
+        signs = [comparison.sign for comparison in self.comparisons if np.isfinite(comparison.bar)]
         favour, against, half = signs.count(1), signs.count(-1), len(signs) / 2
-        if not favour and not against:
-            return OPEN
-        if favour >= half and not against:
-            return HOLDS
-        return FAILS if against >= half and not favour else IN_PART
+        if favour:
+            return HOLDS if favour >= half and not against else IN_PART
+        return FAILS if against and against >= half else OPEN
 
     @property
     def sentence(self) -> str:
