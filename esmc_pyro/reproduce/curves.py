@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from esmc_pyro.figures import LIGHT, Theme, dress, name_axes
+from esmc_pyro.reproduce.experiments import CURVES as DRAWN
 from esmc_pyro.reproduce.experiments import EXPERTS, METHOD_NAMES, OURS, PAPER, PLAIN, Setting
 from esmc_pyro.reproduce.methods import METHODS
 
@@ -25,8 +26,9 @@ def curves(summary: pd.DataFrame, kind: str, *, theme: Theme = LIGHT) -> Figure:
     settings = summary["setting"].map(Setting.parse)
     here = summary[[setting.kind == kind for setting in settings]]
     here = here.assign(share=[100 * Setting.parse(text).share for text in here["setting"]])
-    others = [method for method in METHOD_NAMES if method not in (OURS, EXPERTS)]
-    colours = dict(zip(others, mpl.colormaps["tab20"](np.arange(len(others)) * 3 % 20), strict=True))
+    # ours is blue and the authors' experts red; the other methods that are drawn as curves share no colour
+    others = [method for method in dict.fromkeys((*DRAWN, *METHOD_NAMES)) if method not in (OURS, EXPERTS)]
+    colours = dict(zip(others, mpl.colormaps["tab10"](np.resize([1, 2, 4, 5, 6, 7, 8, 9], len(others))), strict=True))
     what = "ones removed" if kind == "removed" else "label vectors kept"
     for axes, (metric, title, sign) in zip(
         figure.subplots(1, 2), (("auc", "AUC", 1), ("coverage", "−coverage", -1)), strict=True
