@@ -201,7 +201,7 @@ class _Ridge(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor, g_prior: Tensor) -> tuple[None, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor, g_prior: Tensor) -> tuple[None, Tensor, None]:
         features, v = ctx.saved_tensors
         return None, torch.addmm(v, g.mT, features, beta=ctx.weight * g_prior.item()), None
 

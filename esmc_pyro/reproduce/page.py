@@ -158,7 +158,9 @@ def _chosen(tuned: pd.DataFrame) -> list[dict[str, Any]]:
     lines = []
     for (dataset, setting, method), some in tuned.groupby(["dataset", "setting", "method"], sort=False):
         chosen = list(dict.fromkeys(_settings(str(text)) for text in some["chosen"]))
-        lines.append({"dataset": dataset, "setting": describe(setting), "title": title(method), "chosen": chosen})
+        lines.append(
+            {"dataset": dataset, "setting": describe(str(setting)), "title": title(str(method)), "chosen": chosen}
+        )
     return lines
 
 

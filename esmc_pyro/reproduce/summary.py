@@ -65,8 +65,9 @@ def table_published(cells: pd.DataFrame) -> pd.DataFrame:
         for method, published in methods.items():
             if (dataset, method) in official.index:
                 line: dict[str, Any] = {"dataset": dataset, "method": method}
+                row: Any = official.loc[(dataset, method)]
                 for k, number in zip((1, 3, 5), published, strict=True):
-                    ours = 100 * float(official.loc[(dataset, method), f"p@{k}"])
+                    ours = 100 * float(row[f"p@{k}"])
                     line |= {f"p@{k}": ours, f"published_p@{k}": number, f"difference_p@{k}": ours - number}
                 lines.append(line)
     columns = [f"{what}p@{k}" for k in (1, 3, 5) for what in ("", "published_", "difference_")]
