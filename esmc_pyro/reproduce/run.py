@@ -96,8 +96,11 @@ def reproduce(
         raise ValueError(f"no cell was finished ({why})")
     choices = {i: tuned.get(**key_of(tuning)) for i, tuning in enumerate(dict.fromkeys(c.tuning for c in shown))}
     found = frame(done, results.columns[:-1])
-    if finished < len(cells):
-        notes.append(f"{len(cells) - finished} of the {len(cells)} cells are not finished; the same command goes on.")
+    if len(done) < len(shown):
+        notes.append(
+            f"{len(shown) - len(done)} of the {len(shown)} cells are not finished; "
+            "the same command, with no --dataset or --method, goes on with them."
+        )
     names = ", ".join(dict.fromkeys(found["dataset"]))
     seconds = float(found[["fit_seconds", "predict_seconds"]].to_numpy().sum())
     seconds += sum(line["seconds"] for line in choices.values() if line)

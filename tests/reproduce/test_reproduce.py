@@ -15,7 +15,9 @@ from esmc_pyro.reproduce import page as reproduce_page
 from esmc_pyro.reproduce import schedule
 from esmc_pyro.reproduce.run import is_there, reproduce
 
-TABLES = {"results.csv", "settings.csv", "summary.csv", "table_2.csv", "table_3.csv", "tail.csv", "verdicts.csv"}
+TABLES = {
+    f"{name}.csv" for name in ("results", "settings", "summary", "published", "table_2", "table_3", "tail", "verdicts")
+}
 TINY = ("--quick", "--method", "BR", "--method", "ESMC", "--rows", "30", "--seeds", "1", "--cores", "1")
 
 
