@@ -62,8 +62,10 @@ def is_stationary(kernel: Kernel) -> bool:
     return isinstance(kernel, Isotropy)
 
 
-def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
+def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``k(x, s)`` for rows of any batch shape: ``(..., n, d), (M, d) -> (..., n, M)``.
+
+    ``dtype`` is what the numbers are rounded to, block by block, if not to that of ``x``.
 
     Pyro's kernels take matrices only; draws of a latent layer have more dimensions (vectorised particles). They find
     ``|x - s|^2`` from ``|x|^2 - 2 x s' + |s|^2``, which loses digits far from the origin, so the origin is moved to the
@@ -77,9 +79,9 @@ def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
     learned = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, s, *kernel.parameters()))
     block = max(256, BLOCK // (len(s) * x.element_size()))
     if learned or len(flat) <= block:
-        k = kernel(flat, s)
+        k = kernel(flat, s).to(dtype or x.dtype)
     else:
-        k = torch.empty(len(flat), len(s), dtype=x.dtype, device=x.device)
+        k = torch.empty(len(flat), len(s), dtype=dtype or x.dtype, device=x.device)
         for first in range(0, len(flat), block):
             rows = slice(first, first + block)
             columns = slice(rows.stop if itself else None)  # of k(s, s) the lower half, and its mirror image

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from esmc_pyro.models.kernels import is_stationary, kernel_matrix
-from esmc_pyro.models.linalg import add_to_diagonal, jittered_cholesky
+from esmc_pyro.models.linalg import add_to_diagonal, bears_rounding, jittered_cholesky
 from esmc_pyro.validation import check_number
 
 # A float32 f is off by 1e-7; along directions whose prior deviation is less than 1e-3, that would swamp ln p(f).
 FLOAT32_JITTER = 1e-6
+LARGE = 2048  # pseudo-instances from which on a factor in float32 is worth having
 
 
 class _Kept(NamedTuple):
@@ -119,10 +120,10 @@ class Layer(PyroModule):
         """``K = k(S, S)``, M x M; in float32 with ``FLOAT32_JITTER`` times its mean diagonal added to the diagonal."""
         return self._covariance().to(self.pseudo_instances.dtype)
 
-    def _covariance(self, noise: Tensor | float = 0.0) -> Tensor:
+    def _covariance(self, noise: Tensor | float = 0.0, dtype: torch.dtype | None = None) -> Tensor:
         # in double precision where the kernel allows it: in float32 the smallest eigenvalues of K would be noise
         s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
-        k = kernel_matrix(self.kernel, s, s)
+        k = kernel_matrix(self.kernel, s, s, dtype)
         if self.pseudo_instances.dtype == torch.float32:
             noise = noise + FLOAT32_JITTER * k.diagonal().mean()
         return add_to_diagonal(k, noise)
@@ -160,14 +161,19 @@ class Layer(PyroModule):
         return self._kept("factor", self._factor)
 
     def _factor(self) -> Tensor:
-        return self._cholesky(self._covariance(noise=self.alpha**2))
+        noise, own = self.alpha**2, self.pseudo_instances.dtype
+        scale = float(self.kernel(self.pseudo_instances[:LARGE], diag=True).mean())
+        if self.pseudo_count >= LARGE and bears_rounding(self.pseudo_count, float(noise), scale, own):
+            return self._cholesky(self._covariance(noise, own), own)
+        return self._cholesky(self._covariance(noise))
 
     def prior_factor(self) -> Tensor:
         """The Cholesky factor of ``K`` (M x M), with the least jitter that it needs; kept as ``factor`` is."""
         return self._kept("prior_factor", lambda: self._cholesky(self._covariance()))
 
-    def _cholesky(self, matrix: Tensor) -> Tensor:
-        return jittered_cholesky(matrix, f"the kernel matrix of layer {self.site!r}").to(self.pseudo_instances.dtype)
+    def _cholesky(self, matrix: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+        factor = jittered_cholesky(matrix, f"the kernel matrix of layer {self.site!r}", precision)
+        return factor.to(self.pseudo_instances.dtype)
 
     def features(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
         """``A(x) = k(x, S) Lw^-T``: ``(..., n, d) -> (..., n, M)``. ``factor`` is ``Lw``, if it is at hand."""
@@ -182,7 +188,7 @@ class Layer(PyroModule):
         factor = self.factor()
         # alpha^2 with what was added for the factor to hold
         noise = (factor.square().sum(-1) - self.kernel(self.pseudo_instances, diag=True)).mean()
-        a = factor.clone()
+        a = factor.clone(memory_format=torch.contiguous_format)  # rows are taken from it, and a factor lies in columns
         for j in range(0, len(a), block):
             columns = factor.new_zeros(len(a) - j, min(block, len(a) - j)).fill_diagonal_(1.0)
             a[j : j + block, j:] -= noise * torch.linalg.solve_triangular(factor[j:, j:], columns, upper=False).mT
