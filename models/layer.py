@@ -161,11 +161,14 @@ class Layer(PyroModule):
         return self._kept("factor", self._factor)
 
     def _factor(self) -> Tensor:
-        noise, own = self.alpha**2, self.pseudo_instances.dtype
-        scale = float(self.kernel(self.pseudo_instances[:LARGE], diag=True).mean())
-        if self.pseudo_count >= LARGE and bears_rounding(self.pseudo_count, float(noise), scale, own):
-            return self._cholesky(self._covariance(noise, own), own)
-        return self._cholesky(self._covariance(noise))
+        noise = self.alpha**2
+        if self.pseudo_count < LARGE:
+            return self._cholesky(self._covariance(noise))
+        scale = self.kernel(self.pseudo_instances, diag=True).detach().mean()
+        own = self.pseudo_instances.dtype
+        borne = bears_rounding(self.pseudo_count, float(noise.detach()), float(scale), own)
+        precision = own if borne else torch.float64
+        return self._cholesky(self._covariance(noise, precision), precision)
 
     def prior_factor(self) -> Tensor:
         """The Cholesky factor of ``K`` (M x M), with the least jitter that it needs; kept as ``factor`` is."""

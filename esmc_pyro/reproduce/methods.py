@@ -84,7 +84,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
         more = None if rows.X_unlabeled is None else made(rows.X_unlabeled)
         make = PRESETS[preset if more is None else semisupervised or preset]
         data: tuple[Tensor, Tensor, Tensor | None] = made(rows.X), torch.as_tensor(rows.Y), more
-        posterior = make(*data, seed=seed).fit(*data, progress=False)
+        posterior = make(*data, seed=seed).fit(*data, history="sweeps", progress=False)
         return lambda new: posterior.predict(made(new)).numpy()
 
     def choose(rows: Rows, seed: int) -> Chosen:

@@ -28,6 +28,32 @@ def problem(
     return make_model(X, 3, [2] if widths is None else widths, make_likelihood(likelihood), M=5, seed=seed), X, Y
 
 
+@pytest.mark.parametrize("more", [{}, {"refresh": torch.arange(6), "xi": "paper"}], ids=["plain", "refreshed"])
+def test_a_shorter_history_is_of_the_same_fit(more: dict[str, Any]) -> None:
+    fits = []
+    for history in ("blocks", "sweeps"):
+        model, X, Y = problem(likelihood="experts")
+        options = {"sweeps": 3, "experts": "explicit", "history": history} | more
+        fits.append(fit_analytic(model, X, Y, **options, **QUIET))
+    whole, short = (fit.history for fit in fits)
+    assert set(whole["block"]) - set(short["block"]) == {"q(z)", "xi"}
+    kept = whole[whole["block"].isin(["q(E)", "refresh"])]["elbo"]
+    assert short[short["block"].isin(["q(E)", "refresh"])]["elbo"].to_numpy() == pytest.approx(kept, rel=1e-12)
+    assert torch.equal(fits[0].predict(X), fits[1].predict(X))
+
+
+def test_the_likelihoods_term_stays_when_pseudo_instances_move() -> None:
+    model, X, Y = problem(likelihood="experts")
+    options = Options(refresh=torch.arange(6), xi="paper")
+    solver = Solver(model, X, Y, PaperGuide(model, X, Y, covariance="full"), options)
+    for _ in range(2):
+        solver.sweep()
+    solver.refresh()
+    kept = solver.likelihood
+    solver.gather()
+    assert kept == pytest.approx(solver.likelihood, rel=1e-12)
+
+
 def test_returns_a_posterior_that_predicts_and_draws() -> None:
     model, X, Y = problem()
     posterior = fit_analytic(model, X.numpy(), Y.numpy(), sweeps=3, **QUIET)

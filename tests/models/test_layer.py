@@ -40,6 +40,26 @@ def test_own_features_are_the_features_of_the_pseudo_instances(alpha: float, blo
     assert torch.allclose(layer.own_features(block), layer.features(layer.pseudo_instances))
 
 
+@pytest.mark.parametrize("alpha", [0.1, 1e-4])
+def test_a_large_factor_is_as_good_in_single_precision_where_noise_allows(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(300, D, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    made = []
+    for large in (100, 1000):
+        monkeypatch.setattr("esmc_pyro.models.layer.LARGE", large)
+        kernel = make_kernel("matern12", D, lengthscale=2.0).float()
+        made.append(Layer("c", kernel, x, O, alpha=alpha).features(x + 0.1))
+    single, double = made
+    # noise of 0.01 bears float32, 1e-8 does not: the same, to the bit, as of few pseudo-instances
+    assert torch.equal(single, double) == (alpha < 0.01)
+    assert torch.allclose(single, double, atol=1e-4)
+
+
+def test_own_features_lie_in_rows() -> None:
+    assert make_layer(0.1).own_features().is_contiguous()
+
+
 def test_own_features_count_the_jitter_of_identical_pseudo_instances() -> None:
     layer = make_layer(1e-9, pseudo=torch.ones(M, D))
     assert torch.allclose(layer.own_features(), layer.features(layer.pseudo_instances), atol=1e-4)

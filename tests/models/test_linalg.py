@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from esmc_pyro.models import NotPositiveDefiniteError, jittered_cholesky
-from esmc_pyro.models.linalg import JITTERS
+from esmc_pyro.models.linalg import JITTERS, bears_rounding
 
 
 def test_a_good_matrix_gets_no_jitter() -> None:
@@ -51,3 +51,28 @@ def test_the_factor_comes_back_in_its_dtype_and_carries_gradients() -> None:
 def test_what_cannot_be_mended_is_said(matrix: torch.Tensor, sentence: str) -> None:
     with pytest.raises(NotPositiveDefiniteError, match=sentence):
         jittered_cholesky(matrix, "the kernel")
+
+
+def test_noise_that_bears_rounding_gives_a_factor_in_float32_that_solves() -> None:
+    # the hardest of matrices: rank one and large, so that all but one eigenvalue is the noise
+    rows, noise = 600, 4 * 600 * 1.2e-7
+    assert bears_rounding(rows, noise, 1.0, torch.float32)
+    assert not bears_rounding(rows, noise / 2, 1.0, torch.float32)
+    assert not bears_rounding(rows, noise, 2.5, torch.float32)
+    exact = torch.ones(rows, rows, dtype=torch.float64) + noise * torch.eye(rows)
+    factor = jittered_cholesky(exact.float(), precision=torch.float32).double()
+    # variances in every direction, beside the exact ones
+    root = torch.linalg.cholesky(exact)
+    ratio = torch.linalg.solve_triangular(root, factor, upper=False)
+    off = (torch.linalg.svdvals(ratio).square() - 1).abs()
+    assert off.max() < 0.75  # so near the bound a few directions are lost, and no more
+    assert off.mean() < 0.01
+
+
+def test_the_precision_is_the_one_that_is_asked_for() -> None:
+    a = torch.randn(50, 50, generator=torch.Generator().manual_seed(0))
+    matrix = a @ a.mT + torch.eye(50)
+    exact = torch.linalg.cholesky(matrix.double())
+    kinds = torch.float64, torch.float32
+    errors = [(jittered_cholesky(matrix, precision=kind).double() - exact).abs().max() for kind in kinds]
+    assert errors[0] <= 2e-7 * exact.max() < errors[1] < 1e-4

@@ -35,6 +35,8 @@ class Options:
     ``unlabelled``  rows follow the "bound", or "self_training": ``z`` predicted by a short fit to the labelled rows,
                     and then held
     ``block``       rows at a time
+    ``history``     the bound after each of the "blocks" of the rows' factors, or after their last one only, "sweeps",
+                    which is faster
 
     ``monotone``: no update lowers the bound. So it is unless ``xi="paper"``, ``clamp``, ``refresh``, ``q_c="forward"``.
     """
@@ -54,6 +56,7 @@ class Options:
     refresh: str | Tensor | None = None
     unlabelled: str = "bound"
     block: int = 4096
+    history: str = "blocks"
 
     def __post_init__(self) -> None:
         check_number(self.sweeps, "sweeps", low=1, whole=True)
@@ -75,6 +78,7 @@ class Options:
 
 
 CHOICES: dict[str, tuple[str, ...]] = {
+    "history": ("blocks", "sweeps"),
     "q_c": ("gradient", "forward"),
     "c_variance": ("shared", "rows"),
     "functions": ("joint", "alternate"),

@@ -110,13 +110,17 @@ class Rows:
         """``R = m W m_u'`` of the outputs above hidden layer ``i`` (n x M)."""
         return (self.loc[i + 1][rows] - self._offset(i + 1, rows)).double() @ above.weights
 
-    def sweep(self, update: bool) -> tuple[list[Totals], dict[str, Tensor]]:
-        """One pass: the sums of each layer, and the likelihood's term after each of its blocks (or after "gather")."""
+    def sweep(self, update: bool, labels: bool = True) -> tuple[list[Totals], dict[str, Tensor]]:
+        """One pass: the sums of each layer, and the likelihood's term after each of its blocks (or after "gather").
+
+        ``labels=False`` leaves out the likelihood's term.
+        """
         totals = [Totals.empty(f, loc.numel()) for f, loc in zip(self.functions, self.loc, strict=True)]
         totals[0].second = self.gram
         raw = [torch.zeros_like(f.Lw) for f in self.functions]
-        blocks = self.labels.blocks if update else ("gather",)
-        values = dict.fromkeys(blocks, torch.zeros((), dtype=torch.float64))
+        blocks = self.labels.blocks if update else ("gather",) if labels else ()
+        recorded = blocks if self.options.history == "blocks" else blocks[-1:]
+        values = dict.fromkeys(recorded, torch.zeros((), dtype=torch.float64))
         aboves = [self._above(i) for i in range(self.last)]
         dtype = self.X.dtype
         weights = [f.weights.mT.to(torch.float64 if i else dtype).contiguous() for i, f in enumerate(self.functions)]
@@ -153,12 +157,13 @@ class Rows:
         active = slice(rows.start, stop)
         if update and stop > rows.start:
             for _ in range(self.options.z_steps - 1):
-                for block in values:
+                for block in self.labels.blocks:
                     self.labels.step(block, active, z_hat[: stop - rows.start])
-        for block in values:
+        for block in self.labels.blocks if update else ("gather",):
             if update and stop > rows.start:
                 self.labels.step(block, active, z_hat[: stop - rows.start])
-            values[block] = values[block] + self.labels.value(rows)
+            if block in values:
+                values[block] = values[block] + self.labels.value(rows)
 
     def _latent(self, i: int, rows: slice, c_hat: Tensor, above: Above) -> UncertainBlock:
         """``q(c)`` of these rows; returns their psi statistics for the next layer."""

@@ -78,12 +78,16 @@ class Solver:
     # updates
 
     @torch.no_grad()
-    def gather(self) -> None:
-        """The sums over rows and the bound for ``q`` as it is: nothing is updated."""
-        totals, values = self.rows.sweep(update=False)
+    def gather(self, labels: bool = True) -> None:
+        """The sums over rows and the bound for ``q`` as it is: nothing is updated.
+
+        ``labels=False``: the likelihood's term is what it was.
+        """
+        totals, values = self.rows.sweep(update=False, labels=labels)
         self.cross, self.second = [t.cross for t in totals], [t.second for t in totals]
         self.moments = [t.moments(self._quad(i)) for i, t in enumerate(totals)]
-        self.likelihood = float(values["gather"])
+        if labels:
+            self.likelihood = float(values["gather"])
 
     @torch.no_grad()
     def update_rows(self) -> None:
@@ -147,7 +151,7 @@ class Solver:
                 points = self.rows.loc[i][self.options.refresh]
             self.layers[i + 1].pseudo_instances.copy_(points)
             self.functions[i + 1].layer_changed()
-        self.gather()
+        self.gather(labels=False)  # of z, not of what is below it
         self.record("refresh")
 
     def sweep(self) -> float:
