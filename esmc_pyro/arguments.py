@@ -38,6 +38,8 @@ def check_arguments(given: Mapping[str, Any], init: Callable[..., None]) -> None
     if given["lr"] is not None:
         check_number(given["lr"], "lr", low=0, above=True)
     check_number(given["random_state"], "random_state", low=0, whole=True)
+    if not isinstance(given["search"], bool):
+        raise ValueError(f"search must be True or False; got {given['search']!r}")
     defaults = {name: p.default for name, p in inspect.signature(init).parameters.items() if name != "self"}
     _check_together(given, defaults)
 
@@ -90,6 +92,8 @@ def _check_together(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
             raise ValueError(f"guide must be 'paper' for inference='analytic'; got {guide!r}")
     if is_default(inference, guide, preset):
         refuse(("widths",), "without a named inference ('svi' or 'analytic')")
+    else:
+        refuse(("search",), "with a named inference, guide or preset, whose settings are not searched")
     experts = isinstance(given["likelihood"], str) and given["likelihood"] in ("experts", "eeoe", "eeoe_learned")
     if given["B"] is not None and not experts:
         raise ValueError(

@@ -40,7 +40,7 @@ FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at mos
 PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size takes minutes
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
-LEAST_STEPS = 60  # few rows are few batches: more epochs then
+LEAST_STEPS, SEARCH_STEPS = 100, 60  # few rows are few batches: more epochs then; of a fit, of one of the search
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LEAST_ROWS = 10  # fewer labelled rows are not split
@@ -123,13 +123,13 @@ def _last_layer(pseudo_instances: Tensor, mean: Linear, lengthscale: float, vari
 
 def fit_means(
     guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, *, objective: str | MAP = "map", epochs: int | None = None,
-    lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
+    steps: int = LEAST_STEPS, lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
+    """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or so many ``steps`` if more."""
     X = X[: len(Y)]  # unlabelled rows say nothing about the means
-    batch = int(min(512, max(32, len(X) // 16)))
+    batch = int(min(512, max(32, len(X) // 4)))
     if epochs is None:
-        epochs = max(EPOCHS, -(-LEAST_STEPS // -(-len(X) // batch)))
+        epochs = max(EPOCHS, -(-steps // -(-len(X) // batch)))
     return fit_svi(
         guide.model, X, Y, guide=guide, objective=objective or MAP(), epochs=epochs, batch_size=batch, lr=lr, seed=seed,
         optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress,
@@ -163,8 +163,8 @@ def curve(
 
 def fit_settings(
     X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
-    epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
-    checkpoint: Checkpoint | None = None,
+    epochs: int | None = None, steps: int = LEAST_STEPS, lr: float = LR, seed: int = 0, spread: bool = True,
+    progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
 
@@ -179,8 +179,8 @@ def fit_settings(
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
     posterior = fit_means(
-        guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,
-        checkpoint=first,
+        guide, X, Y, objective=MAP(features=features), epochs=epochs, steps=steps, lr=lr, seed=seed,
+        progress=progress, checkpoint=first,
     )  # fmt: skip
     if settings.curvature and not posterior.interrupted:
         history = posterior.history
@@ -212,16 +212,18 @@ def fold_count(rows: int) -> int:
 
 def search(
     X: Any, Y: Tensor, likelihood: Likelihood | None, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
-    progress: bool = False, checkpoint: Checkpoint | None = None,
+    candidates: Sequence[Sequence[dict[str, Any]]] | None = None, progress: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
-    """Choose ``Settings`` on held-out rows, one group of ``CANDIDATES`` after the other.
+    """Choose ``Settings`` on held-out rows, one group of ``candidates`` (None: ``CANDIDATES``) after the other.
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. Models with at most
     ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by fold. More rows bear a
     larger amplitude and a shorter length-scale: where there are more than ``LARGE_ROWS``, so many say whether to go on
-    that way. What is in ``fixed`` is not searched. Without rows to hold out the settings stay as they start; Ctrl-C
-    ends the search at the best so far. A ``likelihood`` of None leaves it to the settings.
+    that way. What is in ``fixed`` is not searched. Without rows to hold out, or ``candidates``, the settings stay as
+    they start; Ctrl-C ends the search at the best so far. A ``likelihood`` of None leaves it to the settings.
     """
+    candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
     settled = {*fixed, *(() if likelihood is None else ("B",))}
     common: dict[str, Any] = {"likelihood": likelihood, "seed": seed, "progress": progress, "checkpoint": checkpoint}
@@ -230,14 +232,14 @@ def search(
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
     # a search that sees few of many rows would choose smoother functions than these bear
     longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
-    groups = (tuple({"features": kind} for kind in kinds[1:]), *CANDIDATES)
+    groups = (tuple({"features": kind} for kind in kinds[1:]), *candidates)
     wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
     changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
     found = _climb(
         X, Y, best, [partial(_always, change) for change in changes if change], folds, SEARCH_PSEUDO, section="search",
-        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": CANDIDATES}, **common,
+        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}, **common,
     )  # fmt: skip
-    if len(Y) <= LARGE_ROWS or found.interrupted:
+    if len(Y) <= LARGE_ROWS or found.interrupted or not candidates:
         return found
     further: dict[str, Change] = {
         "amplitude": lambda s: {"amplitude": 2 * s.amplitude},
@@ -277,7 +279,9 @@ def _climb(
         return mapped[kind]
 
     def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
-        posterior = fit_settings(x, y, settings, likelihood, pseudo=min(len(x), pseudo), seed=seed, spread=False)
+        posterior = fit_settings(
+            x, y, settings, likelihood, pseudo=min(len(x), pseudo), steps=SEARCH_STEPS, seed=seed, spread=False
+        )
         stopped.append(posterior.interrupted)
         return posterior.predict(x_held)
 

@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "preset": ("none", "text"),
     "widths": ("list of whole numbers", "none"),
     "pseudo": ("whole number", "none"),
+    "search": ("true or false",),
     "features": ("text",),
     "epochs": ("whole number", "none"),
     "lr": ("number", "none"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from esmc_pyro import default
+from esmc_pyro import ESMCClassifier, default
 from esmc_pyro.default import Settings
 from esmc_pyro.models import EEOE, Bernoulli, rules
 
@@ -159,7 +159,7 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
 def test_more_rows_are_asked_for_amplitude_and_length_scale(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
-    monkeypatch.setattr(default, "CANDIDATES", ())
+    monkeypatch.setattr(default, "CANDIDATES", (({"coupling": 0.8},),))
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.25])  # small; then more rows: as it was, amplitude twice, length-scale
     monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
     found = search(X, Y)
@@ -183,3 +183,23 @@ def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows
     assert 2.0 in tried[80]
     assert 2.0 not in tried[40]
     assert 0.5 in tried[40]
+
+
+@pytest.mark.parametrize("rows", [60, 20])  # more and fewer than LARGE_ROWS
+def test_without_a_search_the_settings_stay_and_held_out_rows_calibrate(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(default, "LARGE_ROWS", 30)
+    X, Y = make_data(rows)
+    model = ESMCClassifier(search=False).fit(X, Y)
+    assert model.settings_ == Settings(features="standard")
+    assert len(model.search_) == 1
+    assert np.isfinite(model.calibration_).all()
+    assert len(ESMCClassifier().fit(X, Y).search_) > 1
+
+
+def test_what_is_not_searched_takes_no_search() -> None:
+    with pytest.raises(ValueError, match="search must be left at True with a named inference"):
+        ESMCClassifier(search=False, inference="svi").fit(np.ones((3, 2)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="search must be True or False; got 'no'"):
+        ESMCClassifier(search="no").fit(np.ones((3, 2)), np.ones((3, 1)))

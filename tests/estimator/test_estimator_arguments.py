@@ -104,7 +104,7 @@ def test_a_setting_object(make_data: Make) -> None:
 def test_parameters_are_plain_and_cloned() -> None:
     given: dict[str, Any] = {
         "likelihood": "eeoe", "B": 3, "kernel": "rbf", "inference": "svi", "guide": "paper", "preset": None,
-        "widths": [2], "pseudo": 5, "features": "unit", "epochs": 7, "lr": 0.1, "top_k": 2, "random_state": 4,
+        "widths": [2], "pseudo": 5, "search": False, "features": "unit", "epochs": 7, "lr": 0.1, "top_k": 2, "random_state": 4,
         "verbose": True,
     }  # fmt: skip
     model = ESMCClassifier(**given)
