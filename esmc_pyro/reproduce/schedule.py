@@ -22,6 +22,7 @@ from esmc_pyro.reproduce.records import Records
 
 Job = Cell | Tuning
 SLOW = {OURS: 10, EXPERTS: 10, PLAIN: 10, PAPER: 100, "GenEML": 10, "SLEEC": 5, "FaIE": 2}  # times as long as the rest
+TRIED, TRIED_ROWS = 5, 3000  # a choice of settings is about so many fits to at most so many rows
 
 
 @dataclass
@@ -58,7 +59,9 @@ def run_cells(
     outcome = Outcome()
     waiting = [cell for cell in cells if results.get(**key_of(cell)) is None]
     end = None if seconds is None else time.monotonic() + seconds
-    bar = _progress(cells, waiting, shown=progress)
+    jobs: list[Job] = [*cells, *dict.fromkeys(cell.tuning for cell in cells)]
+    left = [job for job in jobs if (results if isinstance(job, Cell) else tuned).get(**key_of(job)) is None]
+    bar = _progress(jobs, left, shown=progress)
     running: dict[Future[dict[str, Any]], Job] = {}
 
     def next_job() -> tuple[Job, str] | None:
@@ -88,8 +91,7 @@ def run_cells(
         else:
             (results if isinstance(job, Cell) else tuned).add(record)
         bar.set_postfix_str(f"{job.dataset}, {job.setting}, {job.method}")
-        if isinstance(job, Cell):
-            bar.update(_weight(job))
+        bar.update(_weight(job))
 
     try:
         with bar, _workers(cores, run) as submit:
@@ -110,19 +112,19 @@ def run_cells(
     return outcome
 
 
-def _weight(cell: Cell) -> float:
-    """About how long a cell takes, beside others: by its method and labelled rows."""
-    known = KNOWN_SETS.get(cell.dataset)
-    rows = cell.rows or (known.n_train if known else 1000)
-    rows *= SLOW.get(cell.method, 1)
-    return rows * (cell.setting.share if cell.setting.kind in ("kept", "alone") else 1)
+def _weight(job: Job) -> float:
+    """About how long a job takes, beside others: by its method and labelled rows."""
+    known = KNOWN_SETS.get(job.dataset)
+    rows: float = job.rows or (known.n_train if known else 1000)
+    rows *= job.setting.share if job.setting.kind in ("kept", "alone") else 1
+    return SLOW.get(job.method, 1) * (TRIED * min(rows, TRIED_ROWS) if isinstance(job, Tuning) else rows)
 
 
-def _progress(cells: Sequence[Cell], waiting: Sequence[Cell], *, shown: bool) -> Any:
-    """A bar whose time left goes by the weights of cells; a line a minute where no one watches a terminal."""
-    total, left = sum(map(_weight, cells)), sum(map(_weight, waiting))
+def _progress(jobs: Sequence[Job], left: Sequence[Job], *, shown: bool) -> Any:
+    """A bar whose time left goes by the weights of jobs; a line a minute where no one watches a terminal."""
+    total = sum(map(_weight, jobs))
     return tqdm(
-        total=total, initial=total - left, disable=not shown, smoothing=0,
+        total=total, initial=total - sum(map(_weight, left)), disable=not shown, smoothing=0,
         mininterval=0.1 if sys.stderr.isatty() else 60,
         bar_format="{percentage:3.0f}%|{bar:20}| {elapsed} gone, {remaining} left{postfix}",
     )  # fmt: skip
