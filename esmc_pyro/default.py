@@ -121,13 +121,18 @@ def _last_layer(pseudo_instances: Tensor, mean: Linear, lengthscale: float, vari
     return layer
 
 
+def batch_size(N: int) -> int:
+    """Rows a step: a quarter of all, 32 to 512."""
+    return min(512, max(32, N // 4))
+
+
 def fit_means(
     guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, *, objective: str | MAP = "map", epochs: int | None = None,
     steps: int = LEAST_STEPS, lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
     """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or so many ``steps`` if more."""
     X = X[: len(Y)]  # unlabelled rows say nothing about the means
-    batch = int(min(512, max(32, len(X) // 4)))
+    batch = batch_size(len(X))
     if epochs is None:
         epochs = max(EPOCHS, -(-steps // -(-len(X) // batch)))
     return fit_svi(
