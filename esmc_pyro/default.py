@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.feature_map import FeatureMap, is_wide
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
@@ -40,7 +40,7 @@ FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at mos
 PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size takes minutes
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
-LEAST_STEPS, SEARCH_STEPS = 100, 60  # few rows are few batches: more epochs then; of a fit, of one of the search
+LEAST_STEPS, CURVED_STEPS, SEARCH_STEPS = 100, 80, 60  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LEAST_ROWS = 10  # fewer labelled rows are not split
@@ -99,6 +99,11 @@ def pseudo_count(N: int) -> int:
     return max(1, min(N, PSEUDO, FEATURES // N))
 
 
+def likelihood_of(settings: Settings) -> Likelihood:
+    """``EEOE(B)``, or ``Bernoulli`` for ``B = 1``."""
+    return EEOE(settings.B) if settings.B > 1 else Bernoulli()
+
+
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
@@ -126,19 +131,21 @@ def batch_size(N: int) -> int:
     return min(512, max(32, N // 4))
 
 
+def epoch_count(N: int, least: int, steps: int) -> int:
+    """Epochs: ``least``, or as many as it takes to make so many ``steps``."""
+    return max(least, -(-steps // -(-N // batch_size(N))))
+
+
 def fit_means(
     guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, *, objective: str | MAP = "map", epochs: int | None = None,
-    steps: int = LEAST_STEPS, lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
+    lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or so many ``steps`` if more."""
+    """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
     X = X[: len(Y)]  # unlabelled rows say nothing about the means
-    batch = batch_size(len(X))
-    if epochs is None:
-        epochs = max(EPOCHS, -(-steps // -(-len(X) // batch)))
     return fit_svi(
-        guide.model, X, Y, guide=guide, objective=objective or MAP(), epochs=epochs, batch_size=batch, lr=lr, seed=seed,
-        optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress,
-        checkpoint=checkpoint,
+        guide.model, X, Y, guide=guide, objective=objective, batch_size=batch_size(len(X)), lr=lr, seed=seed,
+        epochs=epoch_count(len(X), EPOCHS, LEAST_STEPS) if epochs is None else epochs,
+        optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
 
 
@@ -161,31 +168,30 @@ def curve(
     guide = start(model, X, Y)
     guide.c_v_loc.data = v.data
     return fit_means(
-        guide, X, Y, objective=MAP(features=features), epochs=CURVED_EPOCHS, lr=CURVED_LR, seed=seed,
-        progress=progress, checkpoint=checkpoint,
+        guide, X, Y, objective=MAP(features=features), epochs=epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS),
+        lr=CURVED_LR, seed=seed, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
 
 
 def fit_settings(
     X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
-    epochs: int | None = None, steps: int = LEAST_STEPS, lr: float = LR, seed: int = 0, spread: bool = True,
-    progress: bool = False, checkpoint: Checkpoint | None = None,
+    epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
 
-    ``spread=False`` leaves out Laplace's spread, a pass over all features that the means do not need. A ``likelihood``
-    of None is the one of the settings.
+    ``epochs`` and ``lr`` are those of ``c``; ``f_z`` has its own. ``spread=False`` leaves out Laplace's spread, a pass
+    over all features that the means do not need. A ``likelihood`` of None is the one of the settings.
     """
-    if likelihood is None:
-        likelihood = EEOE(settings.B) if settings.B > 1 else Bernoulli()
+    likelihood = likelihood_of(settings) if likelihood is None else likelihood
     first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
     posterior = fit_means(
-        guide, X, Y, objective=MAP(features=features), epochs=epochs, steps=steps, lr=lr, seed=seed,
-        progress=progress, checkpoint=first,
+        guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,
+        checkpoint=first,
     )  # fmt: skip
     if settings.curvature and not posterior.interrupted:
         history = posterior.history
@@ -217,21 +223,25 @@ def fold_count(rows: int) -> int:
 
 def search(
     X: Any, Y: Tensor, likelihood: Likelihood | None, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
-    candidates: Sequence[Sequence[dict[str, Any]]] | None = None, progress: bool = False,
-    checkpoint: Checkpoint | None = None,
+    candidates: Sequence[Sequence[dict[str, Any]]] | None = None, project: bool | None = None,
+    progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
     """Choose ``Settings`` on held-out rows, one group of ``candidates`` (None: ``CANDIDATES``) after the other.
 
-    ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare. Models with at most
-    ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by fold. More rows bear a
-    larger amplitude and a shorter length-scale: where there are more than ``LARGE_ROWS``, so many say whether to go on
-    that way. What is in ``fixed`` is not searched. Without rows to hold out, or ``candidates``, the settings stay as
-    they start; Ctrl-C ends the search at the best so far. A ``likelihood`` of None leaves it to the settings.
+    ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
+    Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
+    fold. More rows bear a larger amplitude and a shorter length-scale: where there are more than ``LARGE_ROWS``, so
+    many say whether to go on that way. What is in ``fixed`` is not searched. Without rows to hold out, or
+    ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A ``likelihood`` of None
+    leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
     settled = {*fixed, *(() if likelihood is None else ("B",))}
-    common: dict[str, Any] = {"likelihood": likelihood, "seed": seed, "progress": progress, "checkpoint": checkpoint}
+    project = is_wide(X) if project is None else project
+    common: dict[str, Any] = {
+        "likelihood": likelihood, "seed": seed, "project": project, "progress": progress, "checkpoint": checkpoint,
+    }  # fmt: skip
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
         return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
@@ -266,27 +276,29 @@ def _always(change: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 def _climb(
     X: Any, Y: Tensor, best: Settings, steps: Sequence[Change], folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    pseudo: int, *, likelihood: Likelihood | None, seed: int, progress: bool, checkpoint: Checkpoint | None,
-    section: str, given: Mapping[str, Any],
+    pseudo: int, *, likelihood: Likelihood | None, seed: int, project: bool, progress: bool,
+    checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
 ) -> Search:  # fmt: skip
     """From ``best``, take each step that raises the score of the held-out rows of ``folds``."""
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
     mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
-    memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, **given)
+    training = (EPOCHS, LR, SEARCH_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo)
+    memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
     stopped: list[bool] = []
 
     def features(kind: str) -> list[tuple[Tensor, Tensor]]:
         if kind not in mapped:
-            maps = [FeatureMap.from_data(X[rest], kind, seed) for _, rest in folds]
+            maps = [FeatureMap.from_data(X[rest], kind, seed, project=project) for _, rest in folds]
             mapped[kind] = [(made(X[rest]), made(X[held])) for made, (held, rest) in zip(maps, folds, strict=True)]
         return mapped[kind]
 
     def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
         posterior = fit_settings(
-            x, y, settings, likelihood, pseudo=min(len(x), pseudo), steps=SEARCH_STEPS, seed=seed, spread=False
-        )
+            x, y, settings, likelihood, pseudo=min(len(x), pseudo), epochs=epoch_count(len(x), EPOCHS, SEARCH_STEPS),
+            seed=seed, spread=False,
+        )  # fmt: skip
         stopped.append(posterior.interrupted)
         return posterior.predict(x_held)
 
@@ -295,20 +307,24 @@ def _climb(
             found[settings] = kept
             tried.append(asdict(settings) | {"score": kept[0]})
         elif settings not in found:
-            parts = zip(features(settings.features), Y_rest, strict=True)
-            z = torch.cat([predict(settings, x, y, new) for (x, new), y in parts])
+            parts = []
+            for (x, new), y in zip(features(settings.features), Y_rest, strict=True):
+                parts.append(predict(settings, x, y, new))
+                if any(stopped):
+                    return -np.inf  # a fit that was cut short proves nothing, and ends the search
+            z = torch.cat(parts)
             found[settings] = (held_out_score(Y_held, z), z)
             tried.append(asdict(settings) | {"score": found[settings][0]})
-            if not any(stopped):
-                memory.put(settings, found[settings][0], z)
+            memory.put(settings, found[settings][0], z)
         return found[settings][0]
 
     score(best)
     for step in tqdm(steps, disable=not progress, desc=section, unit="candidate"):
         candidate = replace(best, **step(best))
-        # a fit that was cut short proves nothing, and ends the search
-        if not any(stopped) and score(candidate) > score(best) and not any(stopped):
+        if not any(stopped) and score(candidate) > score(best):
             best = candidate
+    if best not in found:
+        return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0], interrupted=True)
     z = found[best][1]
     assert z is not None  # the memory keeps it of the best
     return Search(best, pd.DataFrame(tried), z, Y_held, any(stopped))

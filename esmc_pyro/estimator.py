@@ -20,7 +20,7 @@ from torch import Tensor
 
 from esmc_pyro import annotate, calibration, default, model_file, online
 from esmc_pyro.arguments import check_arguments, is_default
-from esmc_pyro.feature_map import FeatureMap, candidate_kinds
+from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_wide
 from esmc_pyro.frames import label_names, labelled_first, stack, to_features, to_labels
 from esmc_pyro.guides import Guide
 from esmc_pyro.inference.analytic import Setting
@@ -57,19 +57,18 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     widths : latent widths for a named inference; None is the paper's
     pseudo : number of pseudo-instances M; None is every row up to what memory allows, or the paper's rule with a named
         inference
-    search : whether held-out rows choose the default's settings; False takes those that the search starts from, a
-        fifth of the time or less
+    search : whether held-out rows choose the default's settings; False takes those that the search starts from
     features : the feature map, a kind of ``feature_map.KINDS`` or "auto" ("identity" with a preset or a guide object)
-    epochs, lr : passes over the data (sweeps of the analytic solver) and learning rate; None is the default of each
-        inference
+    epochs, lr : passes over the data (sweeps of the analytic solver) and learning rate of the final fit; None is the
+        default of each inference
     top_k : ``predict`` gives each row its top k labels; None cuts at a threshold tuned on held-out rows
     random_state : same seed, same result
     verbose : show progress
 
-    A fifth of at most 3000 labelled rows is held out to choose settings, calibrate and tune the threshold; then all
-    rows are fitted. Fewer than 10 labelled rows are not split: settings are the usual ones, probabilities are not
-    calibrated and the threshold is one half. A guide or ``Setting`` object belongs to all rows: those rows are
-    then their own judges.
+    A fifth of at most 3000 labelled rows is held out to choose settings, calibrate and tune the threshold (of few rows
+    the fifths in turn, of more than 8000 rows then a fifth of 8000); then all rows are fitted. Fewer than 10 labelled
+    rows are not split: settings are the usual ones, probabilities are not calibrated and the threshold is one half. A
+    guide or ``Setting`` object belongs to all rows: those rows are then their own judges.
 
     Attributes
     ----------
@@ -147,7 +146,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             kinds = candidate_kinds(X, self.features)
             found = default.search(
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1], seed=self.random_state,
-                candidates=None if self.search else (), progress=self.verbose, checkpoint=kept,
+                candidates=None if self.search else (), project=is_wide(X), progress=self.verbose, checkpoint=kept,
             )  # fmt: skip
             feature_map = FeatureMap.from_data(X, found.settings.features, seed=self.random_state)
             x = feature_map(X)
@@ -221,8 +220,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         y = torch.as_tensor(to_labels(Y, len(x), self.label_names_))
         lr = default.LR if self.lr is None else self.lr
         self.posterior_, added = online.take_in(
-            self.posterior_, x, y, epochs=self.epochs, lr=lr, seed=self.random_state, progress=self.verbose
-        )
+            self.posterior_, x, y, pseudo=self.pseudo, epochs=self.epochs, lr=lr, seed=self.random_state,
+            progress=self.verbose,
+        )  # fmt: skip
         self.pseudo_rows_ = np.concatenate([self.pseudo_rows_, np.full(len(added), -1)])
         self.pseudo_labels_ = stack(self.pseudo_labels_, np.nan_to_num(y.numpy()[added]))
         return self

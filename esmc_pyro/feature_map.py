@@ -47,6 +47,11 @@ def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
     return ("standard", "identity") if kind == "auto" and chosen == "standard" else (chosen,)
 
 
+def is_wide(X: Any) -> bool:
+    """Whether these are sparse features, too many to be held densely."""
+    return is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT
+
+
 @dataclass
 class FeatureMap:
     """``identity``; ``standard``: less the mean, over the standard deviation; ``hellinger``: the square root of each
@@ -62,11 +67,15 @@ class FeatureMap:
     projection: npt.NDArray[np.float32] | None = None
 
     @classmethod
-    def from_data(cls, X: Any, kind: str = "auto", seed: int = 0) -> FeatureMap:
-        """The map for these training rows; ``kind="auto"`` looks at them."""
+    def from_data(cls, X: Any, kind: str = "auto", seed: int = 0, *, project: bool | None = None) -> FeatureMap:
+        """The map for these training rows; ``kind="auto"`` looks at them.
+
+        ``project``: whether features are projected, None where they are too wide. For some of the rows it says what is
+        done with all of them.
+        """
         check_choice(kind, ("auto", *KINDS), "features")
         made = cls(choose_kind(X) if kind == "auto" else kind)
-        if is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT:
+        if is_wide(X) if project is None else project:
             width = max(1, min(PROJECTED, min(X.shape) - 1))
             svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
             made.projection = svd.components_.T.astype(np.float32)

@@ -19,31 +19,43 @@ from torch.distributions import constraints
 
 from esmc_pyro import default
 from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.models import Layer
 from esmc_pyro.objectives import MAP, laplace_spread
 from esmc_pyro.posterior import Posterior
 
 
-def take_in(posterior: Posterior, X: Tensor, Y: Tensor, *, seed: int = 0, **options: Any) -> tuple[Posterior, Any]:
+def take_in(
+    posterior: Posterior, X: Tensor, Y: Tensor, *, seed: int = 0, pseudo: int | None = None, **options: Any
+) -> tuple[Posterior, Any]:
     """The posterior after new rows ``X`` (n x F) with labels ``Y`` (n x K), and which of them are pseudo-instances now.
 
-    The posterior given is changed. Label coupling and label frequencies stay. ``options`` are ``default.fit_means``'s.
+    The posterior given is changed, or, if the fit fails, left as it was. Label coupling and label frequencies stay.
+    There are at most ``pseudo`` pseudo-instances (None: ``default.PSEUDO``). ``options`` are ``default.fit_means``'s.
     """
     model, guide = posterior.model, posterior.guide
-    room = max(0, default.PSEUDO - model.layers[0].pseudo_count)
-    added = np.sort(np.random.default_rng(seed).permutation(len(X))[:room])
-    with torch.no_grad():
-        _add_pseudo_instances(guide, X[added])
     layers = list(model.layers)
-    prior = [(guide.v_loc(layer).detach().clone(), _scale(guide, layer.site).clone()) for layer in layers]
+    room = max(0, (default.PSEUDO if pseudo is None else pseudo) - layers[0].pseudo_count)
+    added = np.sort(np.random.default_rng(seed).permutation(len(X))[:room])
     learned = [p for p in model.parameters() if p.requires_grad]
-    for parameter in learned:
-        parameter.requires_grad_(False)  # the offsets have no prior: a few new rows would carry them anywhere
+    earlier = [
+        (layer.pseudo_instances, guide.v_loc(layer).detach().clone(), _scale(guide, layer.site).clone())
+        for layer in layers
+    ]
     try:
+        with torch.no_grad():
+            _add_pseudo_instances(guide, X[added])
+        prior = [(guide.v_loc(layer).detach().clone(), _scale(guide, layer.site).clone()) for layer in layers]
+        for parameter in learned:
+            parameter.requires_grad_(False)  # the offsets have no prior: a few new rows would carry them anywhere
         now = default.fit_means(guide, X, Y, objective=MAP(prior), seed=seed, **options)
+        laplace_spread(model, guide, X, Y)
+    except BaseException:
+        for layer, state in zip(layers, earlier, strict=True):
+            _set(guide, layer, *state)
+        raise
     finally:
         for parameter in learned:
             parameter.requires_grad_(True)
-    laplace_spread(model, guide, X, Y)
     for layer, (_, before) in zip(layers, prior, strict=True):
         fresh = _scale(guide, layer.site)
         setattr(guide, f"{layer.site}_v_scale", (before**-2 + fresh**-2 - 1).rsqrt())
@@ -57,10 +69,16 @@ def _scale(guide: DoublyStochasticGuide, site: str) -> Tensor:
 def _add_pseudo_instances(guide: DoublyStochasticGuide, x: Tensor) -> None:
     layer = guide.model.layers[0]
     v, scale = guide.v_loc(layer).detach(), _scale(guide, layer.site)
-    layer.pseudo_instances = nn.Parameter(torch.cat([layer.pseudo_instances.detach(), x]), requires_grad=False)
-    setattr(guide, f"{layer.site}_v_loc", nn.Parameter(torch.cat([v, v.new_zeros(len(v), len(x))], 1)))
+    points = nn.Parameter(torch.cat([layer.pseudo_instances.detach(), x]), requires_grad=False)
     wider = torch.cat([scale, scale.new_ones(len(scale), len(x))], 1)
-    setattr(guide, f"{layer.site}_v_scale", PyroParam(wider, constraints.positive))
+    _set(guide, layer, points, torch.cat([v, v.new_zeros(len(v), len(x))], 1), wider)
+
+
+def _set(guide: DoublyStochasticGuide, layer: Layer, points: nn.Parameter, v: Tensor, scale: Tensor) -> None:
+    learned = guide.v_loc(layer).requires_grad
+    layer.pseudo_instances = points
+    setattr(guide, f"{layer.site}_v_loc", nn.Parameter(v, requires_grad=learned))
+    setattr(guide, f"{layer.site}_v_scale", PyroParam(scale, constraints.positive))
 
 
 def _joined(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:

@@ -22,30 +22,34 @@ def add_to_diagonal(matrix: Tensor, value: Tensor | float) -> Tensor:
 def bears_rounding(rows: int, noise: float, scale: float, dtype: torch.dtype) -> bool:
     """Whether ``noise`` on the diagonal stands above what rounding does to a matrix of so many rows.
 
-    Cholesky's factor is that of a matrix within about ``rows * eps * scale`` of the given one, ``scale`` being the mean
-    of its diagonal; ``noise`` bounds its eigenvalues from below.
+    Entries of ``L L'`` are within about ``rows * eps * scale`` of those given, ``scale`` being the mean diagonal, and
+    mostly far closer; ``noise`` bounds the eigenvalues from below.
     """
     return noise >= 4 * rows * torch.finfo(dtype).eps * scale
 
 
 def jittered_cholesky(matrix: Tensor, name: str = "matrix", precision: torch.dtype = torch.float64) -> Tensor:
-    """Lower factor ``L`` of ``matrix + jitter * mean(diag(matrix)) * I = L L'``.
+    """Lower factor ``L`` of ``matrix + jitter * mean(diag(matrix)) * I = L L'``, in the dtype of ``matrix``.
 
-    The factor is computed in ``precision`` with the smallest jitter of ``JITTERS`` that succeeds, and
-    returned in the dtype of ``matrix``. Shapes: ``(M, M) -> (M, M)``.
+    It is computed in ``precision`` and, if that does not succeed, in float64, with the smallest jitter of ``JITTERS``
+    that does. Shapes: ``(M, M) -> (M, M)``.
     """
-    precise = matrix.to(precision)
-    if not torch.isfinite(precise).all():
+    if not torch.isfinite(matrix).all():
         raise NotPositiveDefiniteError(
             f"{name} has entries that are not finite, so it has no Cholesky factor; "
             "expected finite features, length-scales and noises"
         )
-    scale = precise.diagonal().mean().detach()
+    if precision != torch.float64:
+        factor, failed = torch.linalg.cholesky_ex(matrix.to(precision))
+        if not failed:
+            return factor.to(matrix.dtype)
+    double = matrix.to(torch.float64)
+    scale = double.diagonal().mean().detach()
     for jitter in JITTERS:
-        factor, failed = torch.linalg.cholesky_ex(add_to_diagonal(precise, jitter * scale) if jitter else precise)
+        factor, failed = torch.linalg.cholesky_ex(add_to_diagonal(double, jitter * scale) if jitter else double)
         if not failed:
             return factor.to(matrix.dtype)
     raise NotPositiveDefiniteError(
-        f"{name} ({len(precise)} x {len(precise)}) is not positive definite even with {JITTERS[-1]:g} times its mean "
+        f"{name} ({len(double)} x {len(double)}) is not positive definite even with {JITTERS[-1]:g} times its mean "
         f"diagonal {scale.item():.3g} added; expected a valid kernel (check its length-scale and variance)"
     )

@@ -27,7 +27,8 @@ N, F, K = 30, 5, 4
 def quick(curved: bool = False) -> Iterator[None]:
     """A search of few candidates and few steps; with ``curved`` it ends at the one that adds ``f_z``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(default, "LEAST_STEPS", 4)
+        for name in ("LEAST_STEPS", "CURVED_STEPS", "SEARCH_STEPS"):
+            patch.setattr(default, name, 4)
         patch.setattr(default, "EPOCHS", 3)
         patch.setattr(default, "CURVED_EPOCHS", 2)
         patch.setattr(default, "CANDIDATES", (({"amplitude": 2.0},), ({"curvature": 1.0},)))

@@ -21,7 +21,8 @@ def _short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """One candidate, and no more steps than epochs for few rows."""
     patch.setattr(default, "CANDIDATES", ())
-    patch.setattr(default, "LEAST_STEPS", 1)
+    for name in ("LEAST_STEPS", "CURVED_STEPS", "SEARCH_STEPS"):
+        patch.setattr(default, name, 1)
 
 
 def made(rows: int = N, labels: int = K, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

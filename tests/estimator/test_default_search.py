@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, default
 from esmc_pyro.default import Settings
@@ -87,15 +88,21 @@ def test_few_rows_are_not_searched(make_data: Make, rows: int) -> None:
 
 
 def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = default.fit_means
+    inner, fits = default.fit_means, []
 
     def stopped(*args: Any, **kwargs: Any) -> Any:
         posterior = inner(*args, **kwargs)
-        posterior.interrupted = True
+        fits.append(posterior)
+        posterior.interrupted = len(fits) == 6  # the first fold of the second candidate
         return posterior
 
     monkeypatch.setattr(default, "fit_means", stopped)
-    assert len(search(*make_data()).tried) == 1
+    found = search(*make_data())
+    assert found.interrupted
+    assert len(fits) == 6
+    assert len(found.tried) == 1
+    assert found.settings == Settings(features="standard")
+    assert len(found.z) == len(found.Y) == 40
 
 
 @pytest.mark.parametrize(
@@ -203,3 +210,71 @@ def test_what_is_not_searched_takes_no_search() -> None:
         ESMCClassifier(search=False, inference="svi").fit(np.ones((3, 2)), np.ones((3, 1)))
     with pytest.raises(ValueError, match="search must be True or False; got 'no'"):
         ESMCClassifier(search="no").fit(np.ones((3, 2)), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "epochs"),
+    [(1, 32, 100), (100, 32, 25), (400, 100, 25), (1500, 375, 25), (4000, 512, 13), (16616, 512, 10)],
+)
+def test_batches_and_epochs_by_the_number_of_rows(rows: int, batch: int, epochs: int) -> None:
+    assert default.batch_size(rows) == batch
+    assert default.epoch_count(rows, 10, 100) == epochs
+
+
+def test_every_phase_makes_its_steps(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    X, Y = make_data(40)
+    curved = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), Settings(curvature=1.0)).history
+    steps = 2  # of an epoch: 40 rows in batches of at most 32
+    assert len(curved) * steps == default.LEAST_STEPS + default.CURVED_STEPS
+
+
+def test_f_z_learns_what_is_not_linear_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are the signs of two numbers, and whether these agree: three smooth functions do not tell the third."""
+    monkeypatch.undo()
+    x = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.stack([x[:, 0] > 0, x[:, 1] > 0, x[:, 0] * x[:, 1] > 0], 1).float()
+    settings = Settings(kernel="rbf", lengthscale=3.0, amplitude=4.0, coupling=0.0)
+    missed = []
+    for curvature in (0.0, 3.0):
+        fitted = default.fit_settings(x[:300], y[:300], replace(settings, curvature=curvature), pseudo=3)
+        missed.append(((fitted.predict(x[300:])[:, 2] > 0) != (y[300:, 2] > 0)).float().mean())
+    assert missed[0] > 0.4
+    assert missed[1] < 0.2
+
+
+def test_a_search_cut_short_at_once_calibrates_nothing(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, calls = default.fit_settings, []
+
+    def stop(*args: Any, **options: Any) -> Any:
+        posterior = inner(*args, **options)
+        calls.append(posterior)
+        posterior.interrupted = len(calls) == 1
+        return posterior
+
+    monkeypatch.setattr(default, "fit_settings", stop)
+    X, Y = make_data()
+    model = ESMCClassifier(features="standard").fit(X, Y)
+    assert len(calls) == 2  # the first fold of the first candidate, and the fit itself
+    assert len(model.search_) == 0
+    assert model.calibration_ == (1.0, 0.0)
+    assert model.threshold_ == 0.5
+
+
+def test_some_rows_are_mapped_as_all_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(rng.random((60, 30)) * (rng.random((60, 30)) < 0.3))
+    Y = (rng.random((60, 3)) < 0.4).astype(np.float32)
+    monkeypatch.setattr("esmc_pyro.feature_map.DENSE_LIMIT", 55 * 30)  # all rows are too many, those of the search not
+    widths = []
+    inner = default.fit_settings
+
+    def watch(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+        widths.append(x.shape[1])
+        return inner(x, *args, **options)
+
+    monkeypatch.setattr(default, "fit_settings", watch)
+    model = ESMCClassifier(features="unit").fit(X, Y)
+    assert model.feature_map_.projection is not None
+    assert len(widths) > 5
+    assert set(widths) == {29}

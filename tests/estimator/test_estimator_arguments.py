@@ -104,8 +104,8 @@ def test_a_setting_object(make_data: Make) -> None:
 def test_parameters_are_plain_and_cloned() -> None:
     given: dict[str, Any] = {
         "likelihood": "eeoe", "B": 3, "kernel": "rbf", "inference": "svi", "guide": "paper", "preset": None,
-        "widths": [2], "pseudo": 5, "search": False, "features": "unit", "epochs": 7, "lr": 0.1, "top_k": 2, "random_state": 4,
-        "verbose": True,
+        "widths": [2], "pseudo": 5, "search": False, "features": "unit", "epochs": 7, "lr": 0.1, "top_k": 2,
+        "random_state": 4, "verbose": True,
     }  # fmt: skip
     model = ESMCClassifier(**given)
     assert model.get_params() == given

@@ -134,3 +134,34 @@ def test_there_is_an_end_of_room(make_data: Make, monkeypatch: pytest.MonkeyPatc
     assert model.model_.layers[0].pseudo_count == 43
     assert model.pseudo_rows_.shape == (43,)
     assert model.pseudo_labels_.shape == (43, 3)
+
+
+def test_pseudo_instances_stay_within_what_was_asked_for(make_data: Make) -> None:
+    X, Y = make_data()
+    new_X, new_Y = make_data(10, seed=1)
+    model = estimator(pseudo=25).fit(X, Y).partial_fit(new_X, new_Y)
+    assert model.model_.layers[0].pseudo_count == 25
+    model.set_params(pseudo=30).partial_fit(new_X, new_Y)
+    assert model.model_.layers[0].pseudo_count == len(model.pseudo_rows_) == 30
+
+
+def test_a_failed_fit_leaves_everything_as_it_was(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    new_X, new_Y = make_data(10, seed=1)
+    model = estimator().fit(X, Y)
+    before, state = model.decision_function(X), {k: v.clone() for k, v in model.guide_.state_dict().items()}
+    inner = default.fit_means
+
+    def fail(*args: Any, **options: Any) -> Any:
+        inner(*args, **options)
+        raise FloatingPointError("lost")
+
+    monkeypatch.setattr(default, "fit_means", fail)
+    with pytest.raises(FloatingPointError, match="lost"):
+        model.partial_fit(new_X, new_Y)
+    assert model.model_.layers[0].pseudo_count == len(model.pseudo_rows_) == len(X)
+    assert np.array_equal(model.decision_function(X), before)
+    now = model.guide_.state_dict()
+    assert all(torch.allclose(now[key], value) for key, value in state.items())
+    monkeypatch.setattr(default, "fit_means", inner)
+    assert np.isfinite(model.partial_fit(new_X, new_Y).decision_function(X)).all()

@@ -176,6 +176,10 @@ def test_laplace_spread_behind_a_linear_mean() -> None:
             if not torch.isnan(Y[n, k]):
                 total += (W[:, k] ** 2).mean() * p[n, k] * (1 - p[n, k]) * a[n] ** 2
     assert torch.allclose(guide.c_v_scale[0], (1 + total).rsqrt())
+    at_z = last.features(model.plug_in(X, guide.u_means())[0]).detach()
+    known = ~torch.isnan(Y)
+    own = (at_z[: len(Y)].square() * (known * p[: len(Y)] * (1 - p[: len(Y)])).mean(1, keepdim=True)).sum(0)
+    assert torch.allclose(guide.z_v_scale[0], (1 + own).rsqrt())
 
 
 def test_laplace_spread_needs_a_common_covariance() -> None:

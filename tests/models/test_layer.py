@@ -56,6 +56,16 @@ def test_a_large_factor_is_as_good_in_single_precision_where_noise_allows(
     assert torch.allclose(single, double, atol=1e-4)
 
 
+def test_own_features_of_a_factor_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("esmc_pyro.models.layer.LARGE", 100)
+    x = torch.randn(300, D, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    single, double = (
+        Layer("c", make_kernel("matern12", D, lengthscale=2.0).to(kind), x.to(kind), O, alpha=0.1).own_features()
+        for kind in (torch.float32, torch.float64)
+    )
+    assert torch.allclose(single.double(), double, atol=1e-4)
+
+
 def test_own_features_lie_in_rows() -> None:
     assert make_layer(0.1).own_features().is_contiguous()
 

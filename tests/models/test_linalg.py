@@ -76,3 +76,10 @@ def test_the_precision_is_the_one_that_is_asked_for() -> None:
     kinds = torch.float64, torch.float32
     errors = [(jittered_cholesky(matrix, precision=kind).double() - exact).abs().max() for kind in kinds]
     assert errors[0] <= 2e-7 * exact.max() < errors[1] < 1e-4
+
+
+def test_what_fails_in_single_precision_is_done_in_double() -> None:
+    matrix = torch.ones(600, 600) + 2e-7 * torch.eye(600)  # float32 keeps the noise, but not a factor of it
+    _, failed = torch.linalg.cholesky_ex(matrix)
+    assert failed
+    assert torch.equal(jittered_cholesky(matrix, precision=torch.float32), jittered_cholesky(matrix))
