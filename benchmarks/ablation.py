@@ -119,8 +119,8 @@ def table(results: pd.DataFrame) -> str:
     """Markdown: for each dataset, each variant's mean ± standard error over the seeds."""
     parts = [
         "Command: `ESMC_DATA=... python benchmarks/ablation.py`. Mean ± standard error over seeds. One thing is "
-        "changed in the settings that held-out rows chose (*search, none*: all but the feature map); another kernel has its "
-        "own search; *KL weight* and *objective* are without f_z."
+        "changed in the settings that held-out rows chose (*search, none*: all but the feature map); another kernel "
+        "has its own search; *KL weight* and *objective* are without f_z."
     ]
     for (dataset, removed), group in results.groupby(["dataset", "removed"], sort=False):
         by = group.groupby(["part", "variant"], sort=False)[SHOWN]
