@@ -1,5 +1,6 @@
 """The README tells the truth: its code runs, its files exist, its table is the demo's."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -81,3 +82,11 @@ def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake ([a-z-]+)", README):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_its_table_of_accuracy_is_the_one_that_was_measured():
+    path = ROOT / "benchmarks" / "accuracy.py"
+    spec = importlib.util.spec_from_file_location("accuracy", path)
+    accuracy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(accuracy)
+    assert accuracy.summary(accuracy.read(), 0.0) in README
