@@ -40,10 +40,9 @@ class Posterior:
         return check_features(X, columns=pseudo.shape[1]).to(pseudo.dtype)
 
     @torch.no_grad()
-    def predict_layers(self, X: Any, block: int = 4096) -> list[Tensor]:
+    def predict_layers(self, X: Any) -> list[Tensor]:
         """Plug-in means of every layer's output, ``[E f_c(x), E f_z(E f_c(x))]``: (rows x L), ..., (rows x K)."""
-        blocks = [self.guide.plug_in(x) for x in self._check(X).split(block)]
-        return [torch.cat(outputs) for outputs in zip(*blocks, strict=True)]
+        return self.guide.plug_in(self._check(X))
 
     def predict(self, X: Any) -> Tensor:
         """The paper's prediction ``E[f_z(E[f_c(x)])]`` of ``z``, rows x K."""

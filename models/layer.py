@@ -221,10 +221,13 @@ class Layer(PyroModule):
         """``mean(x) + D(x) u``: ``(..., n, d), (..., O, M) -> (..., n, O)``, with no M x n system to solve."""
         return self.predict_whitened(x, self.whiten(u))
 
-    def predict_whitened(self, x: Tensor, v: Tensor) -> Tensor:
-        """``mean(x) + A(x) v``, the same of whitened ``v = Lw^-1 u``."""
+    def predict_whitened(self, x: Tensor, v: Tensor, block: int = 4096) -> Tensor:
+        """``mean(x) + A(x) v``, the same of whitened ``v = Lw^-1 u``; ``block`` rows of ``k(x, S)`` at a time."""
         weights = torch.linalg.solve_triangular(self.factor().mT, v.mT, upper=True)
-        return self.offset(x) + kernel_matrix(self.kernel, x, self.pseudo_instances) @ weights
+        rows = x.split(block, -2)
+        return torch.cat(
+            [self.offset(p) + kernel_matrix(self.kernel, p, self.pseudo_instances) @ weights for p in rows], -2
+        )
 
     def conditional(self, x: Tensor, u: Tensor) -> dist.Normal:
         """``p(c_hat | x, u)``, elementwise over ``(..., n, O)``. Guides take this one, they do not write it again."""

@@ -85,7 +85,7 @@ def _start(start: Start, model: ESMC, X: Tensor, Y: Tensor, covariance: Any) -> 
 @torch.no_grad()
 def _predict(model: ESMC, solver: Solver, x: Tensor) -> Tensor:
     us = [f.u_loc.to(x.dtype) for f in solver.functions]
-    return torch.cat([model.plug_in(block, us)[-1] for block in x.split(solver.options.block)])
+    return model.plug_in(x, us)[-1]
 
 
 def _run(solver: Solver, sweeps: int, tolerance: float, progress: bool) -> bool:
