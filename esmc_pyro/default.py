@@ -40,7 +40,7 @@ FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at mos
 PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size takes minutes
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
-LEAST_STEPS, CURVED_STEPS, SEARCH_STEPS = 100, 80, 60  # few rows are few batches: more epochs then
+LEAST_STEPS, CURVED_STEPS = 100, 80  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LEAST_ROWS = 10  # fewer labelled rows are not split
@@ -230,10 +230,10 @@ def search(
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
-    fold. More rows bear a larger amplitude and a shorter length-scale: where there are more than ``LARGE_ROWS``, so
-    many say whether to go on that way. What is in ``fixed`` is not searched. Without rows to hold out, or
-    ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A ``likelihood`` of None
-    leaves it to the settings.
+    fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where there are more than
+    ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched. Without rows to hold
+    out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A ``likelihood``
+    of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
@@ -261,6 +261,7 @@ def search(
         "lengthscale": lambda s: {"lengthscale": 0.7 * s.lengthscale},
     }
     steps = [step for name, step in further.items() if name not in settled for _ in range(2)]
+    steps.append(partial(_always, {"curvature": 1.0}))
     folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
     large = _climb(
         X, Y, found.settings, steps, folds, LARGE_PSEUDO, section="larger search",
@@ -284,7 +285,7 @@ def _climb(
     mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
-    training = (EPOCHS, LR, SEARCH_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo)
+    training = (EPOCHS, LR, LEAST_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo)
     memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
     stopped: list[bool] = []
 
@@ -295,10 +296,7 @@ def _climb(
         return mapped[kind]
 
     def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
-        posterior = fit_settings(
-            x, y, settings, likelihood, pseudo=min(len(x), pseudo), epochs=epoch_count(len(x), EPOCHS, SEARCH_STEPS),
-            seed=seed, spread=False,
-        )  # fmt: skip
+        posterior = fit_settings(x, y, settings, likelihood, pseudo=min(len(x), pseudo), seed=seed, spread=False)
         stopped.append(posterior.interrupted)
         return posterior.predict(x_held)
 

@@ -27,7 +27,7 @@ N, F, K = 30, 5, 4
 def quick(curved: bool = False) -> Iterator[None]:
     """A search of few candidates and few steps; with ``curved`` it ends at the one that adds ``f_z``."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("LEAST_STEPS", "CURVED_STEPS", "SEARCH_STEPS"):
+        for name in ("LEAST_STEPS", "CURVED_STEPS"):
             patch.setattr(default, name, 4)
         patch.setattr(default, "EPOCHS", 3)
         patch.setattr(default, "CURVED_EPOCHS", 2)

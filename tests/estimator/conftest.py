@@ -21,7 +21,7 @@ def _short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """One candidate, and no more steps than epochs for few rows."""
     patch.setattr(default, "CANDIDATES", ())
-    for name in ("LEAST_STEPS", "CURVED_STEPS", "SEARCH_STEPS"):
+    for name in ("LEAST_STEPS", "CURVED_STEPS"):
         patch.setattr(default, name, 1)
 
 
