@@ -163,17 +163,20 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
     assert default.build(X, Y, Settings(), given, 5, 0).likelihood is not given
 
 
-def test_more_rows_are_asked_for_amplitude_and_length_scale(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_are_asked_for_amplitude_length_scale_and_f_z(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, Y = make_data()
     monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
     monkeypatch.setattr(default, "CANDIDATES", (({"coupling": 0.8},),))
-    scores = iter([0.5, 0.1, 0.2, 0.3, 0.25])  # small; then more rows: as it was, amplitude twice, length-scale
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35])  # small; more rows: amplitude twice, length-scale, f_z
     monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
     found = search(X, Y)
     start = Settings(features="standard")
-    assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4]
-    assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7])
-    assert found.settings == replace(start, amplitude=4 * start.amplitude)
+    assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4, 4]
+    assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7, 1])
+    assert list(found.tried["curvature"]) == [0, 0, 0, 0, 0, 1]
+    assert found.settings == replace(start, amplitude=4 * start.amplitude, curvature=1.0)
     assert len(found.Y) == len(found.z) == (len(Y) - 1) // 5
     # nor are settings that are fixed
     monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
