@@ -163,7 +163,7 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
     assert default.build(X, Y, Settings(), given, 5, 0).likelihood is not given
 
 
-def test_more_rows_are_asked_for_amplitude_length_scale_and_f_z(
+def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = make_data()
