@@ -164,8 +164,6 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
 
 
 def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_data: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
     X, Y = make_data()
     monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
     monkeypatch.setattr(default, "CANDIDATES", (({"coupling": 0.8},),))
