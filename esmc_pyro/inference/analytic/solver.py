@@ -151,7 +151,7 @@ class Solver:
                 points = self.rows.loc[i][self.options.refresh]
             self.layers[i + 1].pseudo_instances.copy_(points)
             self.functions[i + 1].layer_changed()
-        self.gather(labels=False)  # of z, not of what is below it
+        self.gather(labels=False)  # the likelihood depends on z, which stays
         self.record("refresh")
 
     def sweep(self) -> float:
