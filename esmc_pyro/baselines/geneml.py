@@ -17,27 +17,30 @@ from esmc_pyro.baselines.ridge import Ridge, with_constant
 BLOCK = 1024  # rows whose L x L systems are held at once
 
 
-def polya_gamma_mean(s: Array) -> Array:
-    """``E[omega]`` for ``omega ~ PG(1, s)``: ``tanh(s / 2) / (2 s)``, 1/4 at zero."""
+def polya_gamma_mean(s: Array, p: Array) -> Array:
+    """``E[omega]`` for ``omega ~ PG(1, s)``: ``tanh(s / 2) / (2 s) = (p - 1/2) / s``, ``p = sigma(s)``; 1/4 at zero."""
     small = np.abs(s) < 1e-4
-    safe = np.where(small, 1.0, s)
-    return np.where(small, 0.25 - s**2 / 48, np.tanh(safe / 2) / (2 * safe))
+    return np.where(small, 0.25 - s**2 / 48, (p - 0.5) / np.where(small, 1.0, s))
 
 
-def exposure(Y: Array, s: Array, mu: Array) -> Array:
-    """``E[xi | y]``: 1 where y = 1, ``mu sigma(-s) / (1 - mu sigma(s))`` where y = 0."""
-    return np.where(Y > 0, 1.0, mu * expit(-s) / (1 - mu + mu * expit(-s)))
+def exposure(Y: Array, p: Array, mu: Array) -> Array:
+    """``E[xi | y]``: 1 where y = 1, ``mu (1 - p) / (1 - mu p)`` where y = 0, with ``p = sigma(s)``."""
+    return np.where(Y > 0, 1.0, mu * (1 - p) / (1 - mu * p))
 
 
 def weighted_least_squares(A: Array, weight: Array, target: Array, penalty: float, centre: Array) -> Array:
     """Rows ``(A' diag(w_i) A + penalty)^-1 (A' t_i + penalty c_i)`` for rows of ``weight``, ``target``, ``centre``."""
     L = A.shape[1]
-    pairs = (A[:, :, None] * A[:, None, :]).reshape(len(A), L * L)
+    lower = np.tril_indices(L)  # the systems are symmetric: half of the products
+    place = np.empty((L, L), dtype=np.intp)
+    place[lower] = place.T[lower] = np.arange(len(lower[0]))
+    columns = np.ascontiguousarray(A.T)
+    pairs = (columns[lower[0]] * columns[lower[1]]).T
     right = target @ A + penalty * centre
     found = np.empty_like(right)
     for begin in range(0, len(right), BLOCK):
         rows = slice(begin, begin + BLOCK)
-        system = (weight[rows] @ pairs).reshape(-1, L, L)
+        system = np.take(weight[rows] @ pairs, place, axis=1)
         system[:, np.arange(L), np.arange(L)] += penalty
         found[rows] = np.linalg.solve(system, right[rows][:, :, None])[:, :, 0]
     return found
@@ -96,29 +99,34 @@ class GenEML(Baseline):
         W = np.zeros((X.shape[1], L))
         W[-1, 0] = 2.0
         U, mu = X @ W, np.full(Y.shape[1], 0.9)
-        self.objectives_ = [self._log_posterior(X, Y, known, U, V, W, mu)]
+        s = U @ V.T
+        p = expit(s)
+        self.objectives_ = [self._log_posterior(X, Y, known, p, U, V, W, mu)]
         for _ in range(self.sweeps):
             for side in ("U", "V"):
-                s = U @ V.T
-                p = known * exposure(Y, s, mu)
-                weight, target = p * polya_gamma_mean(s), p * (Y - 0.5)
+                exposed = known * exposure(Y, p, mu)
+                weight, target = exposed * polya_gamma_mean(s, p), exposed * (Y - 0.5)
                 if side == "U":
                     U = weighted_least_squares(V, weight, target, self.lambda_u, X @ W)
                     W = ridge.solve(U)[0]
                 else:
                     V = weighted_least_squares(U, weight.T, target.T, self.lambda_v, np.zeros_like(V))
-            p = known * exposure(Y, U @ V.T, mu)
-            mu = (self.a - 1 + p.sum(axis=0)) / np.maximum(self.a + self.b - 2 + known.sum(axis=0), 1e-12)
+                s = U @ V.T
+                p = expit(s)
+            exposed = known * exposure(Y, p, mu)
+            mu = (self.a - 1 + exposed.sum(axis=0)) / np.maximum(self.a + self.b - 2 + known.sum(axis=0), 1e-12)
             mu = np.clip(mu, 1e-10, 1 - 1e-10)
-            self.objectives_.append(self._log_posterior(X, Y, known, U, V, W, mu))
+            self.objectives_.append(self._log_posterior(X, Y, known, p, U, V, W, mu))
             if self.objectives_[-1] - self.objectives_[-2] <= self.tolerance * abs(self.objectives_[-1]):
                 break
         self.U_, self.V_, self.W_, self.mu_ = U, V, W, mu
 
-    def _log_posterior(self, X: Any, Y: Array, known: Array, U: Array, V: Array, W: Array, mu: Array) -> float:
-        """``log p(y, U, V, W, mu)`` but for constants."""
-        s = U @ V.T
-        each = np.where(Y > 0, np.log(mu) - np.logaddexp(0, -s), np.log1p(-mu * expit(s)))
+    def _log_posterior(
+        self, X: Any, Y: Array, known: Array, p: Array, U: Array, V: Array, W: Array, mu: Array
+    ) -> float:
+        """``log p(y, U, V, W, mu)`` but for constants; ``p`` is ``sigma(U V')``."""
+        shown = mu * p
+        each = np.log(np.where(Y > 0, shown, 1 - shown))
         prior = (self.a - 1) * np.log(mu) + (self.b - 1) * np.log1p(-mu)
         squares = self.lambda_u * ((U - X @ W) ** 2).sum() + self.lambda_v * (V**2).sum() + self.lambda_w * (W**2).sum()
         return float((known * each).sum() + prior.sum() - squares / 2)

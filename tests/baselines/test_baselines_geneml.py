@@ -16,7 +16,7 @@ def test_the_exposure_is_that_of_enumerating_both_cases() -> None:
              for xi in (0, 1) for y in (0, 1)}  # fmt: skip
     for y in (0, 1):
         expected = joint[1, y] / (joint[0, y] + joint[1, y])
-        assert np.allclose(exposure(np.full(9, float(y)), s, np.full(9, mu)), expected)
+        assert np.allclose(exposure(np.full(9, float(y)), expit(s), np.full(9, mu)), expected)
 
 
 def test_the_polya_gamma_mean_is_the_slope_of_its_laplace_transform() -> None:
@@ -28,7 +28,7 @@ def test_the_polya_gamma_mean_is_the_slope_of_its_laplace_transform() -> None:
         inside = (s**2 / 2 + t) / 2
         return np.cosh(s / 2) / np.where(inside >= 0, np.cosh(np.sqrt(np.abs(inside))), np.cos(np.sqrt(np.abs(inside))))
 
-    assert np.allclose(polya_gamma_mean(s), -(transform(t) - transform(-t)) / (2 * t), atol=1e-8)
+    assert np.allclose(polya_gamma_mean(s, expit(s)), -(transform(t) - transform(-t)) / (2 * t), atol=1e-8)
 
 
 def test_weighted_least_squares_solves_every_row() -> None:
