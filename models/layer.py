@@ -122,10 +122,14 @@ class Layer(PyroModule):
 
     def _covariance(self, noise: Tensor | float = 0.0, dtype: torch.dtype | None = None) -> Tensor:
         # in double precision where the kernel allows it: in float32 the smallest eigenvalues of K would be noise
-        s = self.pseudo_instances.double() if is_stationary(self.kernel) else self.pseudo_instances
+        stationary = is_stationary(self.kernel)
+        s = self.pseudo_instances.double() if stationary else self.pseudo_instances
         k = kernel_matrix(self.kernel, s, s, dtype)
         if self.pseudo_instances.dtype == torch.float32:
             noise = noise + FLOAT32_JITTER * k.diagonal().mean()
+        if stationary and not torch.is_grad_enabled():
+            k.diagonal().add_(noise)  # a new matrix, and no gradient needs it as it was: it need not be copied
+            return k
         return add_to_diagonal(k, noise)
 
     def _shapers(self) -> list[Tensor]:

@@ -34,7 +34,7 @@ def jittered_cholesky(matrix: Tensor, name: str = "matrix", precision: torch.dty
     It is computed in ``precision`` and, if that does not succeed, in float64, with the smallest jitter of ``JITTERS``
     that does. Shapes: ``(M, M) -> (M, M)``.
     """
-    if not torch.isfinite(matrix).all():
+    if not all(map(torch.isfinite, torch.aminmax(matrix.detach()))):  # no second matrix; NaN is either
         raise NotPositiveDefiniteError(
             f"{name} has entries that are not finite, so it has no Cholesky factor; "
             "expected finite features, length-scales and noises"
