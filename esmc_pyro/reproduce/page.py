@@ -114,7 +114,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 def _curves(summary: pd.DataFrame, experiments: Sequence[Experiment]) -> list[dict[str, Any]]:
     drawn = []
-    for experiment in experiments:
+    for experiment in {(e.name, e.dataset): e for e in experiments}.values():  # those that are filled in later: once
         kind = experiment.settings[0].kind
         here = summary[summary["dataset"] == experiment.dataset]
         shares = [text for text in here["setting"].unique() if Setting.parse(text).kind == kind]

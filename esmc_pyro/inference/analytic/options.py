@@ -35,8 +35,7 @@ class Options:
     ``unlabelled``  rows follow the "bound", or "self_training": ``z`` predicted by a short fit to the labelled rows,
                     and then held
     ``block``       rows at a time
-    ``history``     the bound after each of the "blocks" of the rows' factors, or after their last one only, "sweeps",
-                    which is faster
+    ``history``     the bound after each of the "blocks", or of the "sweeps" only, which is faster
 
     ``monotone``: no update lowers the bound. So it is unless ``xi="paper"``, ``clamp``, ``refresh``, ``q_c="forward"``.
     """

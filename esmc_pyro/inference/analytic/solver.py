@@ -26,7 +26,8 @@ class Solver:
 
     Per layer ``i``: ``functions[i]`` (global factors), ``rows.loc[i]``, ``rows.var[i]`` (local ones), and the sums over
     rows that the global updates need, ``cross[i]`` = P1'm (M x O) and ``second[i]`` = Lw^-1 (sum P2) Lw^-T (M x M).
-    From row ``frozen`` on, ``q(z)`` is held. ``history`` gets the bound after every update, by the name of its block.
+    From row ``frozen`` on, ``q(z)`` is held. ``history`` gets the bound after every update, by the name of its block,
+    or after every sweep, as the options say.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Solver:
         """The bound where ``q`` is now."""
         return sum(self.terms().values())
 
-    def record(self, block: str) -> None:
-        """The history gets the bound after an update of ``block``."""
+    def record(self, block: str, *, ends: bool = False) -> None:
+        """The history gets the bound after an update of ``block``, if it is of all blocks or this one ends a sweep."""
+        if self.options.history == "sweeps" and not ends:
+            return
         value = self.bound()
         if not math.isfinite(value):
             raise FloatingPointError(
@@ -108,7 +111,7 @@ class Solver:
         self.moments[-1] = after[-1]
         for block, value in values.items():
             self.likelihood = float(value)
-            self.record(block)
+            self.record(block, ends=block == self.rows.labels.blocks[-1])
 
     @torch.no_grad()
     def update_variance(self, i: int) -> None:
@@ -151,8 +154,9 @@ class Solver:
                 points = self.rows.loc[i][self.options.refresh]
             self.layers[i + 1].pseudo_instances.copy_(points)
             self.functions[i + 1].layer_changed()
-        self.gather(labels=False)  # the likelihood depends on z, which stays
-        self.record("refresh")
+        if self.options.history == "blocks":  # the sums are of use to the bound only: a pass over the rows follows
+            self.gather(labels=False)  # the likelihood depends on z, which stays
+            self.record("refresh")
 
     def sweep(self) -> float:
         """Every block once; returns the bound."""
