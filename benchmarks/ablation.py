@@ -22,7 +22,7 @@ from torch import Tensor
 
 from esmc_pyro import default
 from esmc_pyro.default import Settings
-from esmc_pyro.feature_map import FeatureMap, candidate_kinds
+from esmc_pyro.feature_map import candidate_kinds
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.metrics import evaluate
 from esmc_pyro.objectives import MAP, CollapsedELBO
@@ -73,6 +73,8 @@ VARIANTS: dict[tuple[str, str], dict[str, Any] | Fit] = {
     ("experts", "B = 1"): {"B": 1.0},
     ("experts", "B = 3"): {"B": 3.0},
     ("experts", "B = 10"): {"B": 10.0},
+    ("relevance", "one length-scale"): {"relevance": False},
+    ("relevance", "a length-scale a feature"): {"relevance": True},
     ("M", "250"): sized(pseudo=250),
     ("M", "1000"): sized(pseudo=1000),
     ("kernel", "matern12"): {"kernel": "matern12"},
@@ -95,8 +97,14 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
     X, Y, X_test, Y_test = load(dataset, removed, seed)
     y = torch.as_tensor(Y)
     settings = default.search(X, y, None, {}, candidate_kinds(X), seed=seed).settings
-    feature_map = FeatureMap.from_data(X, settings.features, seed)
-    x, x_test = feature_map(X), feature_map(X_test)
+    mapped: dict[bool, tuple[Tensor, Tensor]] = {}
+
+    def features(wanted: Settings) -> tuple[Tensor, Tensor]:
+        if wanted.relevance not in mapped:
+            feature_map, x = default.map_features(X, y, wanted, seed)
+            mapped[wanted.relevance] = x, feature_map(X_test)
+        return mapped[wanted.relevance]
+
     known: dict[Settings, Tensor] = {}
     for part, variant in left:
         change = VARIANTS[part, variant]
@@ -105,9 +113,11 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
             if part == "kernel" and wanted != settings:
                 wanted = default.search(X, y, None, change, (settings.features,), seed=seed).settings
             if wanted not in known:  # one variant of each part is what was chosen
+                x, x_test = features(wanted)
                 known[wanted] = default.fit_settings(x, y, wanted, seed=seed).predict(x_test)
             z = known[wanted]
         else:
+            x, x_test = features(settings)
             z = change(x, y, settings, seed).predict(x_test)
         values = evaluate(Y_test, z.numpy())
         print(dataset, removed, seed, part, variant, *(f"{values[key]:.4g}" for key in SHOWN), flush=True)

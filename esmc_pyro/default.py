@@ -33,6 +33,7 @@ from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kern
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
+from esmc_pyro.relevance import feature_weights
 from esmc_pyro.search_memory import SearchMemory
 
 WIDTH = 1024  # latent dimensions at most
@@ -51,13 +52,15 @@ JUDGES = 500  # rows that judge a candidate at least, if there are so many: few 
 class Settings:
     """What the held-out rows choose.
 
-    ``features`` is the kind of feature map; ``lengthscale`` is in medians of the distance between rows; ``amplitude``
+    ``features`` is the kind of feature map; ``relevance`` whether each feature has a weight (``relevance.py``), learned
+    in a first phase at few rows; ``lengthscale`` is in medians of the distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
     prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``. ``B`` is that of ``EEOE``, 1 is
     ``Bernoulli``; it counts where the user names no likelihood.
     """
 
     features: str = "identity"
+    relevance: bool = False
     kernel: str = "matern12"
     lengthscale: float = 0.7
     amplitude: float = 4.0
@@ -68,6 +71,7 @@ class Settings:
 
 # searched in this order, each with the others at the best found so far
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
+    ({"relevance": True},),
     tuple(
         {"kernel": kernel, "lengthscale": scale}
         for kernel, scales in {"matern12": (0.5, 1.0, 2.0), "matern32": (1.0,), "rbf": (1.0, 4.0)}.items()
@@ -102,6 +106,21 @@ def pseudo_count(N: int) -> int:
 def likelihood_of(settings: Settings) -> Likelihood:
     """``EEOE(B)``, or ``Bernoulli`` for ``B = 1``."""
     return EEOE(settings.B) if settings.B > 1 else Bernoulli()
+
+
+def map_features(
+    X: Any, Y: Tensor, settings: Settings, seed: int = 0, *, project: bool | None = None
+) -> tuple[FeatureMap, Tensor]:
+    """The feature map of these settings for rows ``X`` ((N + I) x F), the first with labels ``Y``, and its rows.
+
+    ``project`` as in ``FeatureMap.from_data``.
+    """
+    made = FeatureMap.from_data(X, settings.features, seed, project=project)
+    x = made(X)
+    if settings.relevance:
+        made.weights = feature_weights(x[: len(Y)], Y, seed)
+        x *= torch.from_numpy(made.weights)
+    return made, x
 
 
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
@@ -282,18 +301,22 @@ def _climb(
 ) -> Search:  # fmt: skip
     """From ``best``, take each step that raises the score of the held-out rows of ``folds``."""
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
-    mapped: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
     training = (EPOCHS, LR, LEAST_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo)
     memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
     stopped: list[bool] = []
 
-    def features(kind: str) -> list[tuple[Tensor, Tensor]]:
-        if kind not in mapped:
-            maps = [FeatureMap.from_data(X[rest], kind, seed, project=project) for _, rest in folds]
-            mapped[kind] = [(made(X[rest]), made(X[held])) for made, (held, rest) in zip(maps, folds, strict=True)]
-        return mapped[kind]
+    def features(settings: Settings) -> list[tuple[Tensor, Tensor]]:
+        key = settings.features, settings.relevance
+        if key not in mapped:
+            parts = []
+            for (held, rest), y in zip(folds, Y_rest, strict=True):
+                made, x = map_features(X[rest], y, settings, seed, project=project)
+                parts.append((x, made(X[held])))
+            mapped[key] = parts
+        return mapped[key]
 
     def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
         posterior = fit_settings(x, y, settings, likelihood, pseudo=min(len(x), pseudo), seed=seed, spread=False)
@@ -306,7 +329,12 @@ def _climb(
             tried.append(asdict(settings) | {"score": kept[0]})
         elif settings not in found:
             parts = []
-            for (x, new), y in zip(features(settings.features), Y_rest, strict=True):
+            try:
+                mapped_rows = features(settings)
+            except KeyboardInterrupt:  # as a fit does that is cut short
+                stopped.append(True)
+                return -np.inf
+            for (x, new), y in zip(mapped_rows, Y_rest, strict=True):
                 parts.append(predict(settings, x, y, new))
                 if any(stopped):
                     return -np.inf  # a fit that was cut short proves nothing, and ends the search

@@ -148,8 +148,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1], seed=self.random_state,
                 candidates=None if self.search else (), project=is_wide(X), progress=self.verbose, checkpoint=kept,
             )  # fmt: skip
-            feature_map = FeatureMap.from_data(X, found.settings.features, seed=self.random_state)
-            x = feature_map(X)
+            feature_map, x = default.map_features(X, y, found.settings, self.random_state)
             posterior = default.fit_settings(
                 x, y, found.settings, chosen, pseudo=self.pseudo, epochs=self.epochs,
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,
@@ -190,8 +189,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def _fixed(self) -> dict[str, Any]:
         """What the search leaves alone."""
-        if isinstance(self.kernel, Kernel):  # it brings its length-scale
-            return {"kernel": copy.deepcopy(self.kernel), "lengthscale": 1.0}
+        if isinstance(self.kernel, Kernel):  # it brings its length-scales
+            return {"kernel": copy.deepcopy(self.kernel), "lengthscale": 1.0, "relevance": False}
         return {} if self.kernel == "auto" else {"kernel": self.kernel}
 
     def _make_likelihood(self, Y: Tensor) -> Likelihood:

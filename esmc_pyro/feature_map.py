@@ -58,13 +58,15 @@ class FeatureMap:
     row's shares; ``unit``: rows of length one.
 
     ``projection`` (F x 512, the leading singular vectors) stands in for sparse features that are too wide to be held
-    densely: after the shares and lengths of rows, before means and deviations of columns.
+    densely: after the shares and lengths of rows, before means and deviations of columns. ``weights`` multiply the
+    columns last: how much each says about the labels (``relevance.feature_weights``), None where all count alike.
     """
 
     kind: str
     mean: npt.NDArray[np.float32] | None = None
     scale: npt.NDArray[np.float32] | None = None
     projection: npt.NDArray[np.float32] | None = None
+    weights: npt.NDArray[np.float32] | None = None
 
     @classmethod
     def from_data(cls, X: Any, kind: str = "auto", seed: int = 0, *, project: bool | None = None) -> FeatureMap:
@@ -109,6 +111,8 @@ class FeatureMap:
         dense = self._dense(X)
         if self.mean is not None and self.scale is not None:
             dense = (dense - self.mean) / self.scale
+        if self.weights is not None:
+            dense = dense * self.weights
         # a copy where nothing was done: the model must not share memory with the caller's array
         return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
 

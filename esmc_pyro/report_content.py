@@ -148,7 +148,7 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
             likelihood += f", {name} = {low if low == high else f'{low} to {high}'}"
     facts = [
         ("Fitted by", _fitted_by(classifier)),
-        ("Features", classifier.feature_map_.kind),
+        ("Features", classifier.feature_map_.kind + ("" if classifier.feature_map_.weights is None else ", weighted")),
         ("Layers", widths),
         ("Kernels", ", ".join(type(layer.kernel).__name__ for layer in model.layers)),
         ("Pseudo-instances", ", ".join(f"{layer.pseudo_count:,}" for layer in model.layers)),

@@ -22,7 +22,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     posterior, names = estimator.posterior_, getattr(estimator, "feature_names_in_", None)
     arguments = estimator.get_params(deep=False)
     feature_map, searched = estimator.feature_map_, estimator.search_
-    for key in ("mean", "scale", "projection"):
+    for key in ("mean", "scale", "projection", "weights"):
         if getattr(feature_map, key) is not None:
             tensors[f"features.{key}"] = torch.from_numpy(getattr(feature_map, key))
     carried = estimator.pseudo_labels_
@@ -112,6 +112,8 @@ def _decode_features(fields: Fields, tensors: Tensors, inputs: int) -> tuple[Fea
         made.scale = tensors.take("features.scale", (width,), dtypes=single).numpy()
         if not (made.scale > 0).all():
             raise ModelFileError("tensor 'features.scale' must be above 0 everywhere")
+    if "features.weights" in tensors:
+        made.weights = tensors.take("features.weights", (width,), dtypes=single).numpy()
     return made, width
 
 

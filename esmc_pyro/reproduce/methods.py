@@ -108,10 +108,10 @@ def _choose_default(rows: Rows, seed: int) -> Chosen:
 
 
 def _fit_default(chosen: Chosen, rows: Rows, seed: int) -> Scorer:
-    made = FeatureMap.from_data(rows.all_X, chosen["features"], seed)
-    settings = default.Settings(**chosen)
+    settings, y = default.Settings(**chosen), torch.as_tensor(rows.Y)
+    made, x = default.map_features(rows.all_X, y, settings, seed)
     # as of the baselines, scores are asked for, and they need no spread
-    posterior = default.fit_settings(made(rows.all_X), torch.as_tensor(rows.Y), settings, seed=seed, spread=False)
+    posterior = default.fit_settings(x, y, settings, seed=seed, spread=False)
     return lambda new: posterior.predict(made(new)).numpy()
 
 
