@@ -8,12 +8,21 @@ Two layers, ``c`` as wide as there are labels (at most ``WIDTH``)::
 ``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting
 is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
 is Laplace's.
+
+Sizes, by the rows N and labels K:
+
+====================  ==================================================================================
+M, pseudo-instances   N, at most ``PSEUDO`` and what keeps N M within ``FEATURES``; ``CURVED_PSEUDO`` of f_z
+L, width of c         K, at most ``WIDTH``
+rows a batch          N / 4, from 32 to 512
+epochs                ``EPOCHS``, or as many as make ``LEAST_STEPS`` steps (f_z: ``CURVED_EPOCHS``, ``CURVED_STEPS``)
+====================  ==================================================================================
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,6 +33,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from esmc_pyro import relevance
 from esmc_pyro.feature_map import FeatureMap, is_wide
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
@@ -35,6 +45,7 @@ from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.relevance import feature_weights
 from esmc_pyro.search_memory import SearchMemory
+from esmc_pyro.tensor_file import fingerprint
 
 WIDTH = 1024  # latent dimensions at most
 FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at most
@@ -68,8 +79,20 @@ class Settings:
     curvature: float = 0.0
     B: float = 1.0
 
+    @property
+    def second_layer(self) -> str:
+        """What the second layer was chosen to be."""
+        return "c W + b + f_z(c)" if self.curvature else "c W + b, no f_z"
 
-# searched in this order, each with the others at the best found so far
+
+class Times(float):
+    """So many times the best value so far."""
+
+    def __repr__(self) -> str:
+        return f"Times({super().__repr__()})"
+
+
+# changes to the best settings so far, tried in this order
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     ({"relevance": True},),
     tuple(
@@ -77,7 +100,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
         for kernel, scales in {"matern12": (0.5, 1.0, 2.0), "matern32": (1.0,), "rbf": (1.0, 4.0)}.items()
         for scale in scales  # rbf at 4 is nearly linear
     ),
-    tuple({"amplitude": a} for a in (1.0, 2.0, 8.0)),
+    tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
     ({"B": 3.0},),
     ({"curvature": 1.0},),
@@ -95,9 +118,6 @@ class Search:
     interrupted: bool = False
 
 
-Change = Callable[[Settings], dict[str, Any]]  # what to change in the best settings so far
-
-
 def pseudo_count(N: int) -> int:
     """``M``: every row, up to ``PSEUDO`` and to what keeps the N x M features within ``FEATURES`` numbers."""
     return max(1, min(N, PSEUDO, FEATURES // N))
@@ -109,18 +129,25 @@ def likelihood_of(settings: Settings) -> Likelihood:
 
 
 def map_features(
-    X: Any, Y: Tensor, settings: Settings, seed: int = 0, *, project: bool | None = None
-) -> tuple[FeatureMap, Tensor]:
+    X: Any, Y: Tensor, settings: Settings, seed: int = 0, *, project: bool | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[FeatureMap, Tensor]:  # fmt: skip
     """The feature map of these settings for rows ``X`` ((N + I) x F), the first with labels ``Y``, and its rows.
 
-    ``project`` as in ``FeatureMap.from_data``.
+    ``project`` as in ``FeatureMap.from_data``; weights that ``checkpoint`` holds are not learned again.
     """
     made = FeatureMap.from_data(X, settings.features, seed, project=project)
     x = made(X)
-    if settings.relevance:
-        made.weights = feature_weights(x[: len(Y)], Y, seed)
-        x *= torch.from_numpy(made.weights)
-    return made, x
+    if not settings.relevance:
+        return made, x
+    section = None if checkpoint is None else checkpoint.section("relevance")
+    origin = {} if section is None else {"X": fingerprint(x), "Y": fingerprint(Y), "seed": seed}
+    kept = None if section is None else section.get(origin)
+    weights = torch.from_numpy(feature_weights(x[: len(Y)], Y, seed)) if kept is None else kept[1]["weights"]
+    if section is not None and kept is None:
+        section.put(origin, {}, {"weights": weights})
+    made.weights = weights.numpy()
+    return made, x * weights
 
 
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
@@ -242,22 +269,25 @@ def fold_count(rows: int) -> int:
 
 def search(
     X: Any, Y: Tensor, likelihood: Likelihood | None, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
-    candidates: Sequence[Sequence[dict[str, Any]]] | None = None, project: bool | None = None,
-    progress: bool = False, checkpoint: Checkpoint | None = None,
+    pseudo: int | None = None, candidates: Sequence[Sequence[dict[str, Any]]] | None = None,
+    project: bool | None = None, progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
     """Choose ``Settings`` on held-out rows, one group of ``candidates`` (None: ``CANDIDATES``) after the other.
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
-    Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
-    fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where there are more than
-    ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched. Without rows to hold
-    out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A ``likelihood``
-    of None leaves it to the settings.
+    Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
+    ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
+    there are more than ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched.
+    Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
+    far. A ``likelihood`` of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
     settled = {*fixed, *(() if likelihood is None else ("B",))}
     project = is_wide(X) if project is None else project
+    if X.shape[1] > relevance.FEATURES and not project:
+        settled.add("relevance")
+    most = LARGE_PSEUDO if pseudo is None else pseudo
     common: dict[str, Any] = {
         "likelihood": likelihood, "seed": seed, "project": project, "progress": progress, "checkpoint": checkpoint,
     }  # fmt: skip
@@ -270,41 +300,34 @@ def search(
     wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
     changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
     found = _climb(
-        X, Y, best, [partial(_always, change) for change in changes if change], folds, SEARCH_PSEUDO, section="search",
+        X, Y, best, [change for change in changes if change], folds, min(SEARCH_PSEUDO, most), section="search",
         given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}, **common,
     )  # fmt: skip
     if len(Y) <= LARGE_ROWS or found.interrupted or not candidates:
         return found
-    further: dict[str, Change] = {
-        "amplitude": lambda s: {"amplitude": 2 * s.amplitude},
-        "lengthscale": lambda s: {"lengthscale": 0.7 * s.lengthscale},
-    }
-    steps = [step for name, step in further.items() if name not in settled for _ in range(2)]
-    steps.append(partial(_always, {"curvature": 1.0}))
+    further: dict[str, float] = {"amplitude": Times(2), "lengthscale": Times(0.7)}
+    steps = [{name: factor} for name, factor in further.items() for _ in range(2)] + [{"curvature": 1.0}]
+    steps = [step for step in steps if not settled & set(step)]
     folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
     large = _climb(
-        X, Y, found.settings, steps, folds, LARGE_PSEUDO, section="larger search",
+        X, Y, found.settings, steps, folds, min(LARGE_PSEUDO, most), section="larger search",
         given={"best": str(found.settings)}, **common,
     )  # fmt: skip
     tried = pd.concat([found.tried, large.tried], ignore_index=True)
     return replace(large, tried=tried) if not large.interrupted else replace(found, tried=tried)
 
 
-def _always(change: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    return change
-
-
 def _climb(
-    X: Any, Y: Tensor, best: Settings, steps: Sequence[Change], folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    pseudo: int, *, likelihood: Likelihood | None, seed: int, project: bool, progress: bool,
-    checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
+    X: Any, Y: Tensor, best: Settings, changes: Sequence[Mapping[str, Any]],
+    folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int, *, likelihood: Likelihood | None, seed: int,
+    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
 ) -> Search:  # fmt: skip
-    """From ``best``, take each step that raises the score of the held-out rows of ``folds``."""
+    """From ``best``, make each change that raises the score of the held-out rows of ``folds``."""
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
     mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
     found: dict[Settings, tuple[float, Tensor | None]] = {}
-    training = (EPOCHS, LR, LEAST_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo)
+    training = (EPOCHS, LR, LEAST_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo, relevance.TRAINING)
     memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
     stopped: list[bool] = []
 
@@ -345,8 +368,9 @@ def _climb(
         return found[settings][0]
 
     score(best)
-    for step in tqdm(steps, disable=not progress, desc=section, unit="candidate"):
-        candidate = replace(best, **step(best))
+    for change in tqdm(changes, disable=not progress, desc=section, unit="candidate"):
+        made = {name: v * getattr(best, name) if isinstance(v, Times) else v for name, v in change.items()}
+        candidate = replace(best, **made)
         if not any(stopped) and score(candidate) > score(best):
             best = candidate
     if best not in found:

@@ -146,9 +146,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             kinds = candidate_kinds(X, self.features)
             found = default.search(
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1], seed=self.random_state,
-                candidates=None if self.search else (), project=is_wide(X), progress=self.verbose, checkpoint=kept,
+                pseudo=self.pseudo, candidates=None if self.search else (), project=is_wide(X),
+                progress=self.verbose, checkpoint=kept,
             )  # fmt: skip
-            feature_map, x = default.map_features(X, y, found.settings, self.random_state)
+            feature_map, x = default.map_features(X, y, found.settings, self.random_state, checkpoint=kept)
             posterior = default.fit_settings(
                 x, y, found.settings, chosen, pseudo=self.pseudo, epochs=self.epochs,
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,

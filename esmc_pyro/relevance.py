@@ -20,19 +20,21 @@ from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from esmc_pyro.models import rules
+from esmc_pyro.models.linalg import add_to_diagonal
 
 ROWS = 1500  # rows at most
+FEATURES = 4096  # more features are not weighted: a step would take seconds
 STEPS, LR = 40, 0.1
 RANK = 128  # columns of T at most
 SPREAD = 1.0  # prior standard deviation of the logarithm of a weight
+TRAINING = (ROWS, STEPS, LR, RANK, SPREAD)
 
 
 def targets(Y: Tensor, seed: int = 0) -> Tensor:
     """``T`` of labels ``Y`` (n x K of 0, 1 and NaN for unknown, which counts as the label's frequency)."""
-    known = ~Y.isnan()
-    frequency = Y.nan_to_num().sum(0) / known.sum(0).clamp_min(1)
-    variance = frequency * (1 - frequency)
-    T = torch.where(known, Y.nan_to_num() - frequency, 0.0)[:, variance > 0] / variance[variance > 0] ** 0.25
+    T = rules.standardised_labels(Y)
+    varies = T.any(0)
+    T = T[:, varies] * rules.label_spread(Y)[varies].sqrt()
     if min(T.shape) <= RANK:
         return T
     left, values, _ = randomized_svd(T.numpy(), RANK, random_state=seed)
@@ -43,15 +45,19 @@ def kernel_matrix(X: Tensor, log_weights: Tensor) -> Tensor:
     """Matern-1/2 of the weighted rows, ``exp(-|w (x - x')|)``: n x n."""
     Z = X * log_weights.exp()
     squares = Z.square().sum(1)
-    # the floor keeps the root's slope finite where rows are equal
-    distances = (squares[:, None] + squares - 2 * Z @ Z.mT).clamp_min(1e-10).sqrt()
-    return torch.exp(-distances)
+    squared = (squares[:, None] + squares - 2 * Z @ Z.mT).fill_diagonal_(0.0)
+    return torch.exp(-squared.clamp_min(1e-10).sqrt())  # the floor keeps the root's slope finite where rows are equal
 
 
-def evidence(K: Tensor, log_noise: Tensor, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The evidence at ``C = K + exp(log_noise) I``, and its gradient by ``K`` (n x n) and ``log_noise``."""
+def evidence(K: Tensor, log_noise: Tensor, T: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The evidence at ``C = K + exp(log_noise) I``, and its gradient by ``K`` (n x n) and ``log_noise``.
+
+    None where rounding leaves ``C`` without a Cholesky factor.
+    """
     n = len(K)
-    factor = torch.linalg.cholesky(K + log_noise.exp() * torch.eye(n, dtype=K.dtype))
+    factor, failed = torch.linalg.cholesky_ex(add_to_diagonal(K, log_noise.exp()))
+    if failed:
+        return None
     inverse = torch.cholesky_inverse(factor)
     solved = inverse @ T
     trace = (solved * T).sum()
@@ -61,23 +67,27 @@ def evidence(K: Tensor, log_noise: Tensor, T: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def feature_weights(X: Tensor, Y: Tensor, seed: int = 0) -> npt.NDArray[np.float32]:
-    """Weights of mapped features ``X`` (N x F) for labels ``Y`` (N x K), with mean one."""
+    """Weights of mapped features ``X`` (N x F) for labels ``Y`` (N x K), with mean one: the best of ``STEPS`` steps."""
     rows = torch.as_tensor(np.sort(rules.choose_pseudo_rows(len(Y), min(len(Y), ROWS), seed)))
-    x, T = X[rows], targets(Y[rows], seed)
-    if not T.numel():  # no label varies: nothing can be learned
-        return np.ones(X.shape[1], dtype=np.float32)
+    x, T = X[rows], targets(Y[rows].to(X.dtype), seed)
     x = (x - x.mean(0)) / rules.lengthscale_from_distances(x, "authors", seed=seed)
-    log_weights = torch.zeros(x.shape[1], requires_grad=True)
-    log_noise = torch.zeros((), requires_grad=True)
+    log_weights = x.new_zeros(x.shape[1]).requires_grad_()
+    log_noise = x.new_zeros(()).requires_grad_()
     optimizer = torch.optim.Adam([log_weights, log_noise], lr=LR)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
+    best, found = -torch.inf, log_weights.detach().clone()
+    for _ in range(STEPS if T.numel() else 0):  # labels that do not vary say nothing of any feature
         K = kernel_matrix(x, log_weights)
-        _, slope, noise_slope = evidence(K.detach(), log_noise.detach(), T)
-        K.backward(-slope)
-        with torch.no_grad():
-            log_weights.grad += log_weights / SPREAD**2
-        log_noise.grad = -noise_slope
+        now = evidence(K.detach(), log_noise.detach(), T)
+        if now is None or not torch.isfinite(now[0]):
+            break
+        value = float(now[0] - log_weights.detach().square().sum() / (2 * SPREAD**2))
+        if value > best:
+            best, found = value, log_weights.detach().clone()
+        optimizer.zero_grad()
+        K.backward(-now[1])
+        assert log_weights.grad is not None
+        log_weights.grad += log_weights.detach() / SPREAD**2
+        log_noise.grad = -now[2]
         optimizer.step()
-    weights = log_weights.detach().exp()
-    return (weights / weights.mean()).numpy()
+    weights = found.exp()
+    return (weights / weights.mean()).float().numpy()

@@ -150,6 +150,7 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
         ("Fitted by", _fitted_by(classifier)),
         ("Features", classifier.feature_map_.kind + ("" if classifier.feature_map_.weights is None else ", weighted")),
         ("Layers", widths),
+        *([("Second layer", classifier.settings_.second_layer)] if classifier.settings_ else []),
         ("Kernels", ", ".join(type(layer.kernel).__name__ for layer in model.layers)),
         ("Pseudo-instances", ", ".join(f"{layer.pseudo_count:,}" for layer in model.layers)),
         ("Likelihood", likelihood),

@@ -72,11 +72,19 @@ def standardised_labels(Y: Tensor) -> Tensor:
 
     Unknown entries (NaN) count as their label's frequency, and a label that never varies is zero.
     """
+    spread = label_spread(Y)
+    return _centred_labels(Y) / torch.where(spread > 0, spread, torch.ones_like(spread))
+
+
+def label_spread(Y: Tensor) -> Tensor:
+    """The standard deviation of each label, unknown entries (NaN) at their label's frequency: ``(N, K) -> (K,)``."""
+    return _centred_labels(Y).square().mean(0).sqrt()
+
+
+def _centred_labels(Y: Tensor) -> Tensor:
     known = ~torch.isnan(Y)
     filled = torch.where(known, Y, Y.new_zeros(()))
-    centred = torch.where(known, filled - filled.sum(0) / known.sum(0).clamp(min=1), Y.new_zeros(()))
-    spread = centred.square().mean(0).sqrt()
-    return centred / torch.where(spread > 0, spread, torch.ones_like(spread))
+    return torch.where(known, filled - filled.sum(0) / known.sum(0).clamp(min=1), Y.new_zeros(()))
 
 
 def label_coupling(Y: Tensor, strength: float, width: int) -> Tensor:

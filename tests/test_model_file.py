@@ -1,6 +1,7 @@
 """A model file gives back the estimator that was saved, and saving changes nothing."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -112,3 +113,13 @@ def test_a_subclass_loads_as_itself(tmp_path):
 
 def test_the_error_is_a_value_error():
     assert issubclass(ModelFileError, ValueError)
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path):
+    estimator, X, _ = fitted("default, frames")
+    content, tensors = tensor_file.read(estimator.save(tmp_path / "new.esmc"), FORMAT)
+    del content["settings"]["relevance"]  # it had no weights of features
+    old = tensor_file.write(tmp_path / "old.esmc", replace(FORMAT, version=1), content, tensors)
+    loaded = ESMCClassifier.load(old)
+    assert loaded.settings_.relevance is False
+    assert same(loaded.decision_function(X), estimator.decision_function(X))

@@ -80,6 +80,8 @@ def _show_model(path: Path, output: Output) -> None:
         "epochs": len(posterior.history),
         "interrupted": bool(posterior.interrupted),
     }
+    if settings is not None:
+        content["second_layer"] = settings.second_layer
     if len(posterior.history):
         content["elbo"] = float(posterior.history["elbo"].iloc[-1])
     chosen = {} if settings is None else asdict(settings)

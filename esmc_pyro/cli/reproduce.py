@@ -22,7 +22,12 @@ def _check_names(given: list[str], known: tuple[str, ...], option: str) -> None:
 
 def reproduce(
     output: Output,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of page and CSVs.")] = Path("reproduction"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder of page and CSVs.", show_default="reproduction, or quick-reproduction"
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes, on built-in data.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
@@ -46,6 +51,7 @@ def reproduce(
     _check_names(methods, METHOD_NAMES, "--method")
     if not 0 < hours < float("inf"):
         raise WrongUsage(f"--hours is {hours:g}, expected a number above 0.")
+    out = out or Path("quick-reproduction" if quick else "reproduction")
     if out.exists() and not out.is_dir():
         raise WrongUsage(f"--out {out} is a file, expected a folder.")
 

@@ -138,7 +138,8 @@ def fit_svi(
                 while len(history) < epochs and not plateau.reached:
                     history.append(run.epoch(len(history) + 1, stepper, scheduler))
                     if judge is None:
-                        plateau.add(history[-1]["elbo"])
+                        if len(history) > kl_warm_up:  # with less of its prior an epoch looks better than it is
+                            plateau.add(history[-1]["elbo"])
                     else:
                         history[-1]["held_out"] = judge.add()
                         plateau.best, plateau.waited = judge.best, judge.waited

@@ -18,7 +18,8 @@ class ModelFileError(ValueError):
     """A model file that cannot be read, or a model that cannot be written to one; the sentence says why."""
 
 
-FORMAT = Format("esmc-pyro model", 1, "model file", ModelFileError)
+# version 2: weights of features
+FORMAT = Format("esmc-pyro model", 2, "model file", ModelFileError)
 
 
 class Fields:

@@ -142,10 +142,12 @@ QUICK: tuple[Experiment, ...] = (
 )
 
 
-def plan(
-    experiments: Sequence[Experiment], seeds: int, datasets: Sequence[str] = (), methods: Sequence[str] = (),
-    rows: int = 0,
-) -> tuple[Cell, ...]:  # fmt: skip
-    """All cells in order, each once; ``datasets`` and ``methods`` that are named are the only ones."""
-    chosen = [e for e in experiments if not datasets or e.dataset in datasets]
-    return tuple(dict.fromkeys(cell for e in chosen for cell in e.cells(seeds, methods, rows)))
+def plan(experiments: Sequence[Experiment], seeds: int, methods: Sequence[str] = (), rows: int = 0) -> tuple[Cell, ...]:
+    """All cells in order, each once; ``methods`` that are named are the only ones.
+
+    One that no experiment here has, such as ``PAPER``, is run at the first setting of each.
+    """
+    planned = {name for e in experiments for name in (*e.curves, *e.others)}
+    wished = tuple(name for name in methods if name not in planned)
+    every = [replace(e, others=e.others + wished) for e in experiments]
+    return tuple(dict.fromkeys(cell for e in every for cell in e.cells(seeds, methods, rows)))

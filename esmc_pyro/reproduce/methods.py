@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,13 @@ from esmc_pyro.feature_map import FeatureMap, candidate_kinds, choose_kind
 from esmc_pyro.frames import stack
 from esmc_pyro.inference import PRESETS
 from esmc_pyro.metrics import held_out_score
+from esmc_pyro.posterior import Posterior
 from esmc_pyro.reproduce.experiments import BASELINE_NAMES, EXPERTS, OURS, PAPER, PLAIN
 
 Array = npt.NDArray[Any]
 Chosen = Mapping[str, Any]  # settings as JSON can hold them
 Scorer = Callable[[Any], Array]  # features of new rows -> scores, rows x K
+Fitted = TypeVar("Fitted", Posterior, default.Search)
 
 
 class Rows(NamedTuple):
@@ -43,6 +45,13 @@ class Method:
     title: str
     choose: Callable[[Rows, int], Chosen]
     fit: Callable[[Chosen, Rows, int], Scorer]
+
+
+def _whole(fitted: Fitted) -> Fitted:
+    """What was fitted, if Ctrl-C did not end it early: half a fit is no result."""
+    if fitted.interrupted:
+        raise KeyboardInterrupt
+    return fitted
 
 
 # --- the baselines ----------------------------------------------------------------------------------------------------
@@ -84,7 +93,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
         more = None if rows.X_unlabeled is None else made(rows.X_unlabeled)
         make = PRESETS[preset if more is None else semisupervised or preset]
         data: tuple[Tensor, Tensor, Tensor | None] = made(rows.X), torch.as_tensor(rows.Y), more
-        posterior = make(*data, seed=seed).fit(*data, history="sweeps", progress=False)
+        posterior = _whole(make(*data, seed=seed).fit(*data, history="sweeps", progress=False))
         return lambda new: posterior.predict(made(new)).numpy()
 
     def choose(rows: Rows, seed: int) -> Chosen:
@@ -103,7 +112,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
 
 
 def _choose_default(rows: Rows, seed: int) -> Chosen:
-    found = default.search(rows.X, torch.as_tensor(rows.Y), None, {}, candidate_kinds(rows.all_X), seed=seed)
+    found = _whole(default.search(rows.X, torch.as_tensor(rows.Y), None, {}, candidate_kinds(rows.all_X), seed=seed))
     return asdict(found.settings)
 
 
@@ -111,7 +120,7 @@ def _fit_default(chosen: Chosen, rows: Rows, seed: int) -> Scorer:
     settings, y = default.Settings(**chosen), torch.as_tensor(rows.Y)
     made, x = default.map_features(rows.all_X, y, settings, seed)
     # as of the baselines, scores are asked for, and they need no spread
-    posterior = default.fit_settings(x, y, settings, seed=seed, spread=False)
+    posterior = _whole(default.fit_settings(x, y, settings, seed=seed, spread=False))
     return lambda new: posterior.predict(made(new)).numpy()
 
 

@@ -74,8 +74,10 @@ class Records:
             file.write((before + _line([*values, "yes"])).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
-        parsed = dict(record) | {name: float(record[name]) for name in self.numbers}
-        self.lines[self._key(record)] = parsed
+        # as if it had been read: a line is the same before and after a restart
+        key = self._key(record)
+        numbers = {name: float(record[name]) for name in self.numbers}
+        self.lines[key] = dict(record) | dict(zip(self.keys, key, strict=True)) | numbers
 
 
 def _line(values: Sequence[Any]) -> str:

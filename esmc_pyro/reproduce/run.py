@@ -96,8 +96,13 @@ def reproduce(
         raise ValueError(f"no cell was finished ({why})")
     choices = {i: tuned.get(**key_of(tuning)) for i, tuning in enumerate(dict.fromkeys(c.tuning for c in shown))}
     found = frame(done, results.columns[:-1])
+
+    def say(text: str) -> None:
+        notes.append(text)
+        note(text)
+
     if len(done) < len(shown):
-        notes.append(
+        say(
             f"{len(shown) - len(done)} of the {len(shown)} cells are not finished; "
             "the same command, with no --dataset or --method, goes on with them."
         )
@@ -110,9 +115,9 @@ def reproduce(
         f"partition{'' if partitions == 1 else 's'}: {seconds / 60:.1f} minutes of one processor."
     )
     if rows:
-        notes.append(f"At most {rows} training rows of each set were used: these are not the paper’s experiments.")
+        say(f"At most {rows} training rows of each set were used: these are not the paper’s experiments.")
     if quick:
-        notes.append("A quick run on pictures of digits: these are not the paper’s datasets.")
+        say("A quick run on pictures of digits: these are not the paper’s datasets.")
     verdicts = write_results(
         folder, found, frame({i: line for i, line in choices.items() if line}, tuned.columns[:-1]), known,
         lead=lead, notes=notes, failures=outcome.failures,

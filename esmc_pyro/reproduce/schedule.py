@@ -22,6 +22,7 @@ from esmc_pyro.reproduce.records import Records
 
 Job = Cell | Tuning
 SLOW = {OURS: 10, EXPERTS: 10, PLAIN: 10, PAPER: 100, "GenEML": 10, "SLEEC": 5, "FaIE": 2}  # times as long as the rest
+ENDED = "a process beside it or its own was ended, as for want of memory (try --cores 1 or --rows)"
 TRIED, TRIED_ROWS = 5, 3000  # a choice of settings is about so many fits to at most so many rows
 
 
@@ -93,19 +94,28 @@ def run_cells(
         bar.set_postfix_str(f"{job.dataset}, {job.setting}, {job.method}")
         bar.update(_weight(job))
 
-    try:
-        with bar, _workers(cores, run) as submit:
+    def work() -> None:
+        with _workers(cores, run) as submit:
             while True:
                 while len(running) < cores and (found := next_job()) is not None:
                     running[submit(*found)] = found[0]
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    finish(running.pop(future), future)
-    except KeyboardInterrupt:
-        outcome.interrupted = True
-    except BrokenProcessPool:
-        raise MemoryError from None  # nothing but the system ends a worker
+                    finish(running[future], future)
+                    del running[future]
+
+    with bar:
+        while True:
+            try:
+                work()
+            except KeyboardInterrupt:
+                outcome.interrupted = True
+            except BrokenProcessPool:  # nothing but the system ends a worker, and does not say for which job
+                outcome.failures |= dict.fromkeys(running.values(), ENDED)
+                running.clear()
+                continue
+            break
     outcome.left = sum(results.get(**key_of(cell)) is None for cell in cells) - sum(
         isinstance(job, Cell) for job in outcome.failures
     )

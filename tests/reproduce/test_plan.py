@@ -8,6 +8,7 @@ from esmc_pyro.reproduce.experiments import (
     EXPERIMENTS,
     METHOD_NAMES,
     OURS,
+    PAPER,
     QUICK,
     Setting,
     plan,
@@ -46,12 +47,20 @@ def test_a_cell_is_planned_once_and_first_seeds_of_a_figure_come_first():
 
 
 def test_names_given_leave_the_others_out():
-    cells = plan(EXPERIMENTS, 1, ["corel5k"], ["BR", OURS], rows=50)
+    cells = plan([e for e in EXPERIMENTS if e.dataset == "corel5k"], 1, ["BR", OURS], rows=50)
     assert {(cell.dataset, cell.rows) for cell in cells} == {("corel5k", 50)}
     assert {cell.method for cell in cells} == {"BR", OURS}
     # BR is no curve: only with all labels; and unlabelled rows cannot help it
     assert [cell.setting for cell in cells if cell.method == "BR"] == [Setting("removed", 0.0)]
     assert {cell.setting.kind for cell in cells if cell.method == OURS} == {"removed", "kept", "alone"}
+
+
+def test_a_method_that_is_in_no_figure_is_run_by_wish():
+    assert not [cell for cell in plan(EXPERIMENTS, 1) if cell.method == PAPER]
+    cells = plan(EXPERIMENTS, 1, [PAPER])
+    assert {cell.dataset for cell in cells} == set(DATASET_NAMES)
+    assert {cell.method for cell in cells} == {PAPER}
+    assert "alone" not in {cell.setting.kind for cell in cells}
 
 
 def test_settings_are_read_as_they_are_written_and_tuned_in_the_middle_of_their_figure():

@@ -28,6 +28,13 @@ def test_lines_are_found_again_with_the_same_numbers_and_texts(tmp_path):
     assert again.get(dataset="b", seed=0) is None
 
 
+def test_a_line_that_was_added_is_the_line_that_is_read(tmp_path):
+    records = open_file(tmp_path / "results.csv")
+    records.add(line("a", 0, 0.5))
+    [added], [read] = records.lines.values(), open_file(tmp_path / "results.csv").lines.values()
+    assert added == {key: value for key, value in read.items() if key != "whole"}
+
+
 @pytest.mark.parametrize("lost", [1, 2, 4, 5, 6, 15, 25, 30, 45, 70])
 def test_a_line_cut_anywhere_does_not_count_and_swallows_nothing(tmp_path, lost):
     path = tmp_path / "results.csv"
