@@ -92,13 +92,20 @@ class Times(float):
         return f"Times({super().__repr__()})"
 
 
+# kernels by length-scale and amplitude: a long one needs a large amplitude to vary as much between neighbours, and is
+# nearly linear then
+KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
+    "matern12": ((0.5, 4.0), (1.0, 4.0), (2.0, 6.0), (4.0, 8.0)),
+    "matern32": ((1.0, 4.0), (4.0, 16.0)),
+    "rbf": ((1.0, 4.0), (4.0, 16.0)),
+}
 # changes to the best settings so far, tried in this order
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     ({"relevance": True},),
     tuple(
-        {"kernel": kernel, "lengthscale": scale}
-        for kernel, scales in {"matern12": (0.5, 1.0, 2.0), "matern32": (1.0,), "rbf": (1.0, 4.0)}.items()
-        for scale in scales  # rbf at 4 is nearly linear
+        {"kernel": kernel, "lengthscale": scale, "amplitude": amplitude}
+        for kernel, pairs in KERNEL_GRID.items()
+        for scale, amplitude in pairs
     ),
     tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5)),
     tuple({"coupling": c} for c in (0.5, 0.95)),

@@ -90,8 +90,9 @@ class ESMC(PyroModule):
         ``kernel``       a name, a sum such as ``"rbf+matern12"``, or a Pyro kernel (for one layer only)
         ``lengthscale``  a number or a rule of ``rules.lengthscale_from_distances``; ``variance`` is ``k(x, x)``;
                          ``ard`` gives each input a length-scale of its own
-        ``mean``         ``"zero"``, ``"constant"`` or ``"linear"`` (slopes starting at zero); the constants of the last
-                         layer start where they suit the label frequencies (``Likelihood.best_constant``)
+        ``mean``         ``"zero"``, ``"constant"`` or ``"linear"`` (slopes start at zero, and move if ``learn`` names
+                         ``"mean"``); the constants of the last layer start where they suit the label frequencies
+                         (``Likelihood.best_constant``)
         ``pseudo``       ``M``; None is the paper's rule. Pseudo-instances of a latent layer are label scores of data
                          rows (``rules.label_scores``), which the start of a guide moves to ``E f_c(S_c)``
         ``learn``        what every layer learns (``Layer.LEARNABLE``)

@@ -79,6 +79,18 @@ def test_the_second_layer_completes_what_the_first_has_made() -> None:
     assert np.allclose(two.decision_function(X), X1 @ W)
 
 
+def test_no_small_change_lowers_the_objective_of_the_second_layer() -> None:
+    X, Y = label_problem(N=25, F=3, K=4)
+    method = FastTag(ALPHA, BETA, LOST, layers=2).fit(X, Y)
+    T = np.tanh(constant_added(Y) @ method.B_[0].T)
+    rng = np.random.default_rng(0)
+    least = objective(method.B_[1], method.W_.T, X, T)
+    for _ in range(10):
+        dB, dW = rng.standard_normal((4, 5)), rng.standard_normal((4, 4))
+        for size in (1e-3, -1e-3):
+            assert objective(method.B_[1] + size * dB, method.W_.T + size * dW, X, T) > least
+
+
 def test_a_label_that_never_occurs_scores_nothing() -> None:
     X, Y = label_problem()
     Y[:, 2] = 0

@@ -35,6 +35,18 @@ def test_same_mean_as_the_trace_elbo_and_less_variance(covariance: str, depth: i
         assert draws.std() < 1e-9  # nothing is drawn at all
 
 
+def test_same_mean_with_linear_means_and_sums_of_kernels() -> None:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, 2, Experts(3), mean="linear", kernel=["rbf+matern32", "matern12"], ard=True)
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.mean.weight += 0.3 * torch.randn_like(layer.mean.weight)
+    guide = shake(DoublyStochasticGuide(model, X, Y, scale=0.5))
+    with torch.no_grad():
+        draws = torch.stack([-CollapsedELBO()(model, guide)(X, Y) for _ in range(500)])
+    assert agree(mean_and_error(draws), elbo(model, guide, X, Y))
+
+
 def test_minibatches_average_to_the_whole() -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y, 1)

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -13,6 +14,8 @@ from esmc_pyro.cli import app
 from esmc_pyro.page import both_themes
 from esmc_pyro.reproduce import page as reproduce_page
 from esmc_pyro.reproduce import schedule
+from esmc_pyro.reproduce.experiments import METHOD_NAMES
+from esmc_pyro.reproduce.methods import METHODS, Rows
 from esmc_pyro.reproduce.run import is_there, reproduce
 
 TABLES = {
@@ -88,6 +91,33 @@ def test_a_finished_run_is_not_run_again(folder, esmc, monkeypatch):
     assert result.exit_code == 0, result.stderr
     assert (folder / "results.csv").read_bytes() == before
     assert "index.html written" in result.stderr
+
+
+@pytest.mark.slow
+def test_every_method_runs_in_every_figure(esmc, tmp_path, monkeypatch):
+    monkeypatch.delenv("ESMC_DATA", raising=False)
+    every = [word for name in METHOD_NAMES for word in ("--method", name)]
+    result = esmc("--quick", *every, "--rows", 40, "--seeds", 1, "--cores", 1, "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    results = pd.read_csv(tmp_path / "results.csv")
+    assert set(results["method"]) == set(METHOD_NAMES)
+    assert {text.partition(" ")[0] for text in results["setting"]} == {"removed", "kept", "alone", "official"}
+    assert results["auc"].between(0.3, 1).all()
+
+
+@pytest.mark.parametrize("method", ["ESMC", "ESMC-B0"])
+def test_half_a_fit_is_no_result(method, monkeypatch):
+    """Ctrl-C, which a fit survives with what it has, ends the cell."""
+    rows = Rows(np.random.default_rng(0).random((30, 4)), np.eye(30, 3, dtype=np.float32))
+    whole = METHODS[method].choose(rows, 0)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torch.optim.Adam.step", stop)
+    monkeypatch.setattr("esmc_pyro.inference.analytic.solver.Solver.sweep", stop)
+    with pytest.raises(KeyboardInterrupt):
+        METHODS[method].fit(whole, rows, 0)
 
 
 def test_sets_that_are_not_there_are_skipped_with_a_word(tmp_path, monkeypatch):
