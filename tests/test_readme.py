@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from esmc_pyro.models import KERNELS, LIKELIHOODS
 from esmc_pyro.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[1]
+SUBJECTS = ("ESMC-experts", "ESMC-B0", "ESMC")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -90,3 +92,16 @@ def test_its_table_of_accuracy_is_the_one_that_was_measured():
     accuracy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(accuracy)
     assert accuracy.summary(accuracy.read(), 0.0) in README
+
+
+def test_its_verdicts_are_those_of_the_reproduction():
+    judged = pd.read_csv(ROOT / "benchmarks" / "results" / "reproduce" / "verdicts.csv")
+    found = judged.drop_duplicates(["claim", "of"]).set_index(["claim", "of"])["verdict"]
+    table = README[README.index("| the paper says |") :].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    said = {
+        (row[0], of): cell.split(":")[0] for row in rows for of, cell in zip(SUBJECTS, row[1:], strict=True) if cell
+    }
+    assert len(said) == 17
+    del said["Experts help when labels are missing", "ESMC"]  # there is no such comparison
+    assert said == {key: found[key] for key in said}

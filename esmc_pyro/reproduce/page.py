@@ -18,10 +18,10 @@ from esmc_pyro.reproduce.measure import METRICS, SECONDS
 from esmc_pyro.reproduce.methods import METHODS
 from esmc_pyro.reproduce.schedule import Job
 from esmc_pyro.reproduce.summary import TAIL, in_order, summarise, table_published, table_tail, table_three, table_two
-from esmc_pyro.reproduce.verdicts import FAILS, HOLDS, IN_PART, NAMES, OPEN, Verdict, judge
+from esmc_pyro.reproduce.verdicts import FAILS, HOLDS, IN_PART, NAMES, OPEN, SAME, Verdict, judge
 
 PAGE = "index.html"
-MARKS = {HOLDS: "yes", FAILS: "no", IN_PART: "part", OPEN: "open"}
+MARKS = {HOLDS: "yes", FAILS: "no", IN_PART: "part", SAME: "open", OPEN: "open"}
 KINDS = {
     "removed": "{:.0%} of the ones removed", "kept": "{:.0%} of the label vectors kept",
     "alone": "{:.0%} of the label vectors, no other rows", "official": "published split",
@@ -101,12 +101,12 @@ def verdict_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    words = {1: "", -1: " (against)", 0: " (undecided)"}
+    words = {1: "for it", -1: "against it", 0: "undecided"}
     return {
         "claim": verdict.claim, "where": verdict.where, "title": title(verdict.subject), "outcome": verdict.outcome,
         "mark": MARKS[verdict.outcome], "sentence": verdict.sentence,
         "comparisons": [
-            f"{c.dataset}, {NAMES.get(c.metric, c.metric)}, against {title(c.against)}: {c.write()}{words[c.sign]}"
+            f"{c.dataset}, {NAMES.get(c.metric, c.metric)}, against {title(c.against)}: {c.write()} ({words[c.sign]})"
             for c in verdict.comparisons
         ],
     }  # fmt: skip
