@@ -78,7 +78,8 @@ class Comparison:
         digits = 1 if self.metric == "coverage" else 2 if self.metric.startswith("p@") else 4
         error = f"{self.error:.{digits}f}" if np.isfinite(self.error) else "?"
         unit = " points" if self.metric.startswith("p@") else ""
-        return f"{self.difference:+.{digits}f} ± {error}{unit}".replace("-", "−")
+        rounded = round(self.difference, digits) + 0.0  # no minus before nothing
+        return f"{rounded:+.{digits}f} ± {error}{unit}".replace("-", "−")
 
 
 @dataclass(frozen=True)

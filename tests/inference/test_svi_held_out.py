@@ -83,3 +83,12 @@ def test_no_prior_to_warm_up() -> None:
     model, X, Y, _ = problem()
     with pytest.raises(ValueError, match="kl_warm_up needs an objective with a weight"):
         fit_svi(model, X, Y, objective="trace", kl_warm_up=2, epochs=1, progress=False)
+
+
+def test_patience_waits_until_the_prior_has_its_weight() -> None:
+    model, X, Y, _ = problem()
+    history = fit_svi(
+        model, X, Y, guide="doubly_stochastic", objective="collapsed", epochs=20, batch_size=15, kl_warm_up=5,
+        patience=1, tolerance=10.0, progress=False,
+    ).history  # fmt: skip
+    assert len(history) == 5 + 2  # no later epoch is ten times better: the second with the whole prior is the last
