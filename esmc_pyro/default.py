@@ -7,7 +7,7 @@ Two layers, ``c`` as wide as there are labels (at most ``WIDTH``)::
 
 ``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting
 is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
-is Laplace's.
+is Laplace's. Up to ``LARGE_ROWS`` rows a few such fits make a ``stack``.
 
 Sizes, by the rows N and labels K:
 
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from esmc_pyro import relevance
+from esmc_pyro import relevance, stack
 from esmc_pyro.feature_map import FeatureMap, is_wide
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
@@ -45,6 +45,7 @@ from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.relevance import feature_weights
 from esmc_pyro.search_memory import SearchMemory
+from esmc_pyro.stack import Member, Stack
 from esmc_pyro.tensor_file import fingerprint
 
 WIDTH = 1024  # latent dimensions at most
@@ -116,12 +117,17 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
 
 @dataclass
 class Search:
-    """The settings chosen, what was tried, and held-out ``z`` and labels for thresholds and calibration."""
+    """The best settings, what was tried, and held-out ``z`` and labels for thresholds and calibration.
+
+    ``members`` are the settings to fit, with their weights, the heaviest first: the best alone, or a stack of several
+    (``stack.weights``), and ``z`` is theirs. ``tried`` has their weights too.
+    """
 
     settings: Settings
     tried: pd.DataFrame
     z: Tensor
     Y: Tensor
+    members: tuple[tuple[Settings, float], ...]
     interrupted: bool = False
 
 
@@ -147,7 +153,7 @@ def map_features(
     x = made(X)
     if not settings.relevance:
         return made, x
-    section = None if checkpoint is None else checkpoint.section("relevance")
+    section = None if checkpoint is None else checkpoint.section(f"relevance {made.kind}")
     origin = {} if section is None else {"X": fingerprint(x), "Y": fingerprint(Y), "seed": seed}
     kept = None if section is None else section.get(origin)
     weights = torch.from_numpy(feature_weights(x[: len(Y)], Y, seed)) if kept is None else kept[1]["weights"]
@@ -229,15 +235,18 @@ def curve(
 def fit_settings(
     X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
     epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint | None = None, name: str = "fit",
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
 
     ``epochs`` and ``lr`` are those of ``c``; ``f_z`` has its own. ``spread=False`` leaves out Laplace's spread, a pass
-    over all features that the means do not need. A ``likelihood`` of None is the one of the settings.
+    over all features that the means do not need. A ``likelihood`` of None is the one of the settings. ``name`` is that
+    of the fit in the ``checkpoint``.
     """
     likelihood = likelihood_of(settings) if likelihood is None else likelihood
-    first, second = (None, None) if checkpoint is None else (checkpoint.section("fit"), checkpoint.section("curve"))
+    first, second = (None, None) if checkpoint is None else (
+        checkpoint.section(name), checkpoint.section(f"{name}, f_z")
+    )  # fmt: skip
     model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
@@ -255,6 +264,38 @@ def fit_settings(
     if spread:
         laplace_spread(posterior.model, posterior.guide, X, Y, features=features)
     return posterior
+
+
+def fit_stack(
+    X: Any, Y: Tensor, members: Sequence[tuple[Settings, float]], likelihood: Likelihood | None = None, *,
+    seed: int = 0, checkpoint: Checkpoint | None = None, **options: Any,
+) -> Stack:  # fmt: skip
+    """Fit ``members``, settings with their weights, to features ``X`` ((N + I) x F) as they came and labels ``Y``.
+
+    ``options`` are ``fit_settings``'s. Ctrl-C leaves out the members that are not fitted by then, but for the first.
+    """
+    fitted: list[Member] = []
+    maps: dict[tuple[str, bool], tuple[FeatureMap, Tensor]] = {}
+    for place, (settings, weight) in enumerate(members):
+        key = settings.features, settings.relevance
+        try:
+            if key not in maps:
+                maps[key] = map_features(X, Y, settings, seed, checkpoint=checkpoint)
+            posterior = fit_settings(
+                maps[key][1], Y, settings, likelihood, seed=seed, checkpoint=checkpoint, name=f"fit {place}", **options
+            )
+        except KeyboardInterrupt:
+            if not fitted:
+                raise
+            fitted[0].posterior.interrupted = True
+            break
+        if fitted and posterior.interrupted:
+            fitted[0].posterior.interrupted = True
+            break
+        fitted.append(Member(weight, maps[key][0], posterior, settings))
+        if posterior.interrupted:
+            break
+    return Stack(fitted)
 
 
 def hold_out(rows: int, seed: int, fold: int = 0, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -285,6 +326,8 @@ def search(
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched.
+    Where there are no more, several of those tried make a stack: they are hard to tell apart then, and together better
+    than the best (``stack.weights``; all have its likelihood, one that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
@@ -300,7 +343,7 @@ def search(
     }  # fmt: skip
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
-        return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0])
+        return _untried(best, Y)
     # a search that sees few of many rows would choose smoother functions than these bear
     longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
     groups = (tuple({"features": kind} for kind in kinds[1:]), *candidates)
@@ -308,7 +351,8 @@ def search(
     changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
     found = _climb(
         X, Y, best, [change for change in changes if change], folds, min(SEARCH_PSEUDO, most), section="search",
-        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}, **common,
+        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}, stacked=len(Y) <= LARGE_ROWS,
+        **common,
     )  # fmt: skip
     if len(Y) <= LARGE_ROWS or found.interrupted or not candidates:
         return found
@@ -318,22 +362,30 @@ def search(
     folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
     large = _climb(
         X, Y, found.settings, steps, folds, min(LARGE_PSEUDO, most), section="larger search",
-        given={"best": str(found.settings)}, **common,
+        given={"best": str(found.settings)}, stacked=False, **common,
     )  # fmt: skip
-    tried = pd.concat([found.tried, large.tried], ignore_index=True)
-    return replace(large, tried=tried) if not large.interrupted else replace(found, tried=tried)
+    kept, left = (found, large) if large.interrupted else (large, found)
+    left.tried["weight"] = 0.0
+    return replace(kept, tried=pd.concat([found.tried, large.tried], ignore_index=True))
+
+
+def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
+    columns = [*asdict(settings), "score", "weight"]
+    return Search(settings, pd.DataFrame(columns=columns), Y[:0], Y[:0], ((settings, 1.0),), interrupted)
 
 
 def _climb(
     X: Any, Y: Tensor, best: Settings, changes: Sequence[Mapping[str, Any]],
     folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int, *, likelihood: Likelihood | None, seed: int,
-    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
+    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any], stacked: bool,
 ) -> Search:  # fmt: skip
-    """From ``best``, make each change that raises the score of the held-out rows of ``folds``."""
+    """From ``best``, make each change that raises the score of the held-out rows of ``folds``; ``stacked`` then weighs
+    all that were tried.
+    """
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
     mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
     tried: list[dict[str, Any]] = []
-    found: dict[Settings, tuple[float, Tensor | None]] = {}
+    found: dict[Settings, tuple[float, Tensor]] = {}
     training = (EPOCHS, LR, LEAST_STEPS, CURVED_EPOCHS, CURVED_STEPS, CURVED_LR, pseudo, relevance.TRAINING)
     memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
     stopped: list[bool] = []
@@ -381,7 +433,12 @@ def _climb(
         if not any(stopped) and score(candidate) > score(best):
             best = candidate
     if best not in found:
-        return Search(best, pd.DataFrame(columns=[*asdict(best), "score"]), Y[:0], Y[:0], interrupted=True)
-    z = found[best][1]
-    assert z is not None  # the memory keeps it of the best
-    return Search(best, pd.DataFrame(tried), z, Y_held, any(stopped))
+        return _untried(best, Y, interrupted=True)
+    share = dict.fromkeys(found, 0.0) | {best: 1.0}
+    likelihood = likelihood_of(best) if likelihood is None else likelihood
+    if stacked and not any(stopped) and not likelihood.LEARNS:
+        alike = [settings for settings in found if settings.B == best.B]
+        share |= dict(zip(alike, stack.weights([found[s][1] for s in alike], Y_held, likelihood).tolist(), strict=True))
+    members = tuple(sorted(((s, w) for s, w in share.items() if w), key=lambda member: -member[1]))
+    z = torch.stack([w * found[s][1] for s, w in members]).sum(0)
+    return Search(best, pd.DataFrame(tried).assign(weight=[*share.values()]), z, Y_held, members, any(stopped))

@@ -29,6 +29,7 @@ from esmc_pyro.metrics import lrap
 from esmc_pyro.models import ESMC, Bernoulli, Likelihood, make_likelihood
 from esmc_pyro.named import Choice
 from esmc_pyro.posterior import Posterior
+from esmc_pyro.stack import Member, Stack
 from esmc_pyro.validation import check_number
 
 Array = npt.NDArray[Any]
@@ -72,11 +73,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    posterior_, model_, guide_ : what was fitted; ``settings_`` and ``search_`` what the held-out rows chose
-    feature_map_, calibration_, threshold_, label_names_, n_labels_, n_features_in_, feature_names_in_
+    stack_ : what was fitted: one fit or, of the default up to 8000 labelled rows, a few with weights (``stack.py``)
+    posterior_, model_, guide_, feature_map_, settings_ : those of the heaviest member of ``stack_``
+    search_ : what the held-out rows compared, with scores and weights
+    calibration_, threshold_, label_names_, n_labels_, n_features_in_, feature_names_in_
     """
 
-    settings_: default.Settings | None
     search_: pd.DataFrame | None
     pseudo_rows_: npt.NDArray[np.intp]
     pseudo_labels_: Any
@@ -149,13 +151,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
                 pseudo=self.pseudo, candidates=None if self.search else (), project=is_wide(X),
                 progress=self.verbose, checkpoint=kept,
             )  # fmt: skip
-            feature_map, x = default.map_features(X, y, found.settings, self.random_state, checkpoint=kept)
-            posterior = default.fit_settings(
-                x, y, found.settings, chosen, pseudo=self.pseudo, epochs=self.epochs,
+            fitted = default.fit_stack(
+                X, y, found.members, chosen, pseudo=self.pseudo, epochs=self.epochs,
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,
                 checkpoint=kept,
             )  # fmt: skip
-            self.settings_, self.search_ = found.settings, found.tried
+            self.search_ = found.tried
             held_z, held_y = found.z, found.Y
         else:
             choice = self._choice()
@@ -168,15 +169,15 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             posterior = choice.fit(x, y, likelihood, None if kept is None else kept.section("fit"))
             if choice.is_for_all_rows:
                 held_z, held_y = posterior.predict(x[:labelled]), y
-            self.settings_, self.search_ = None, None
-        self.feature_map_, self.posterior_ = feature_map, posterior
+            fitted, self.search_ = Stack([Member(1.0, feature_map, posterior)]), None
+        self.stack_ = fitted
         self.label_names_ = label_names(Y, y.shape[1])
         self._labels_in_frame = isinstance(Y, pd.DataFrame)
         self.n_labels_ = y.shape[1]
         self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_y)
-        self._remember_pseudo_labels(x, y, order)
+        self._remember_pseudo_labels(self.feature_map_(X), y, order)
         return self
 
     def _check_arguments(self) -> None:
@@ -213,15 +214,14 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
                 "partial_fit needs the default inference; got "
                 f"inference={self.inference!r}, guide={self.guide!r}, preset={self.preset!r}"
             )
-        if not hasattr(self, "posterior_"):
+        if not hasattr(self, "stack_"):
             return self.fit(X, Y)
         self._check_arguments()
-        x = self.feature_map_(to_features(self, X, reset=False))
-        y = torch.as_tensor(to_labels(Y, len(x), self.label_names_))
-        lr = default.LR if self.lr is None else self.lr
-        self.posterior_, added = online.take_in(
-            self.posterior_, x, y, pseudo=self.pseudo, epochs=self.epochs, lr=lr, seed=self.random_state,
-            progress=self.verbose,
+        rows = to_features(self, X, reset=False)
+        y = torch.as_tensor(to_labels(Y, rows.shape[0], self.label_names_))
+        self.stack_, added = online.take_in_stack(
+            self.stack_, rows, y, pseudo=self.pseudo, epochs=self.epochs, lr=default.LR if self.lr is None else self.lr,
+            seed=self.random_state, progress=self.verbose,
         )  # fmt: skip
         self.pseudo_rows_ = np.concatenate([self.pseudo_rows_, np.full(len(added), -1)])
         self.pseudo_labels_ = stack(self.pseudo_labels_, np.nan_to_num(y.numpy()[added]))
@@ -245,6 +245,21 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     # --- what was fitted ----------------------------------------------------------------------------------------------
 
     @property
+    def posterior_(self) -> Posterior:
+        """The posterior of the heaviest member."""
+        return self.stack_.lead.posterior
+
+    @property
+    def feature_map_(self) -> FeatureMap:
+        """The feature map of the heaviest member."""
+        return self.stack_.lead.feature_map
+
+    @property
+    def settings_(self) -> default.Settings | None:
+        """The settings of the heaviest member; None if it has none of the default's."""
+        return self.stack_.lead.settings
+
+    @property
     def model_(self) -> ESMC:
         """The fitted ``ESMC``."""
         return self.posterior_.model
@@ -256,14 +271,13 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     # --- prediction ---------------------------------------------------------------------------------------------------
 
-    def _mapped(self, X: Any) -> Tensor:
-        check_is_fitted(self, "posterior_")
-        mapped = self.feature_map_(to_features(self, X, reset=False))
-        return mapped.to(self.model_.layers[0].pseudo_instances.dtype)  # the authors' presets compute in float64
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self, "stack_")
+        return to_features(self, X, reset=False)
 
     def _z(self, X: Any) -> Tensor:
-        x = self._mapped(X)  # first: it says so if there is no fit yet
-        return self.posterior_.predict(x)
+        rows = self._rows(X)  # first: it says so if there is no fit yet
+        return self.stack_.predict(rows)
 
     def _frame(self, values: Array, X: Any) -> Any:
         if self._labels_in_frame and isinstance(X, pd.DataFrame):
@@ -289,9 +303,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def suitability(self, X: Any, draws: int = 30) -> Any:
         """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K."""
         check_number(draws, "draws", low=1, whole=True)
-        x = self._mapped(X)
+        rows = self._rows(X)
         likelihood = self.model_.likelihood
-        blocks = annotate.z_draws(self.posterior_, x, draws, self.random_state)
+        blocks = self.stack_.z_draws(rows, draws, self.random_state)
         return self._frame(torch.cat([likelihood.suitability(z).mean(0) for _, z in blocks]).numpy(), X)
 
     def predict(self, X: Any) -> Any:
@@ -312,9 +326,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def sample_posterior(
         self, X: Any, draws: int = 100, sites: Sequence[str] = ("z", "suitability", "y")
     ) -> dict[str, Array]:
-        """Joint posterior-predictive draws of the sites, draws x rows x K each (``Posterior.sample``)."""
-        x = self._mapped(X)
-        taken = self.posterior_.sample(x, draws, sites, seed=self.random_state)
+        """Joint posterior-predictive draws of the sites, draws x rows x K each (``Stack.sample``)."""
+        rows = self._rows(X)
+        taken = self.stack_.sample(rows, draws, sites, seed=self.random_state)
         return {site: values.numpy() for site, values in taken.items()}
 
     # --- for annotators -----------------------------------------------------------------------------------------------
@@ -324,16 +338,18 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         check_number(draws, "draws", low=2, whole=True)
         if n is not None:
             check_number(n, "n", low=1, whole=True)
-        x = self._mapped(X)
-        given = to_labels(Y, len(x), self.label_names_)
-        return annotate.missing_labels(self.posterior_, x, given, self.label_names_, n, draws, self.random_state)
+        rows = self._rows(X)
+        given = to_labels(Y, rows.shape[0], self.label_names_)
+        drawn = self.stack_.z_draws(rows, draws, self.random_state)
+        return annotate.missing_labels(drawn, self.model_.likelihood, given, self.label_names_, n)
 
     def suggest_annotations(self, X: Any, n: int = 10, draws: int = 30) -> pd.DataFrame:
         """The ``n`` rows whose labels would teach the model most (``annotate.worth_labelling``)."""
         check_number(n, "n", low=1, whole=True)
         check_number(draws, "draws", low=2, whole=True)
-        x = self._mapped(X)
-        return annotate.worth_labelling(self.posterior_, x, self.label_names_, n, draws, self.random_state)
+        rows = self._rows(X)
+        drawn = self.stack_.z_draws(rows, draws, self.random_state)
+        return annotate.worth_labelling(drawn, self.model_.likelihood, self.label_names_, n)
 
     def explain(self, x: Any, n: int = 5) -> pd.DataFrame:
         """The pseudo-instances most like one instance: ``pseudo``, ``training_row``, ``similarity``, their ``labels``.
@@ -342,10 +358,11 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         """
         check_number(n, "n", low=1, whole=True)
         row = x.to_frame().T if isinstance(x, pd.Series) else x
-        mapped = self._mapped(row if sparse.issparse(row) or isinstance(row, pd.DataFrame) else np.atleast_2d(row))
-        if len(mapped) != 1:
-            raise ValueError(f"x must be one instance; got {len(mapped)} rows")
-        places, values = (found[0].numpy() for found in annotate.nearest_pseudo_instances(self.posterior_, mapped, n))
+        rows = self._rows(row if sparse.issparse(row) or isinstance(row, pd.DataFrame) else np.atleast_2d(row))
+        if rows.shape[0] != 1:
+            raise ValueError(f"x must be one instance; got {rows.shape[0]} rows")
+        similarity = self.stack_.similarity(rows)[0]
+        values, places = (found.numpy() for found in similarity.topk(min(n, len(similarity))))
         names = np.asarray(self.label_names_, dtype=object)
         carried = [names[self.pseudo_labels_[[place]].nonzero()[1]].tolist() for place in places]
         return pd.DataFrame(

@@ -8,6 +8,8 @@ precisions of Laplace's approximation add up: ``1 / s^2 = 1 / s_0^2 + mean_o sum
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.models import Layer
 from esmc_pyro.objectives import MAP, laplace_spread
 from esmc_pyro.posterior import Posterior
+from esmc_pyro.stack import Member, Stack
 
 
 def take_in(
@@ -60,6 +63,22 @@ def take_in(
         fresh = _scale(guide, layer.site)
         setattr(guide, f"{layer.site}_v_scale", (before**-2 + fresh**-2 - 1).rsqrt())
     return Posterior(model, guide, _joined(posterior.history, now.history), now.interrupted), added
+
+
+def take_in_stack(stack: Stack, X: Any, Y: Tensor, **options: Any) -> tuple[Stack, Any]:
+    """``take_in`` for every member, of new rows ``X`` as they came.
+
+    Several members take them in all or, if one fails or is interrupted, not at all: they share their pseudo-instances.
+    """
+    taken: list[Member] = []
+    added: Any = None
+    alone = len(stack.members) == 1
+    for member, x in zip(stack.members, stack.mapped(X), strict=True):
+        posterior, added = take_in(member.posterior if alone else copy.deepcopy(member.posterior), x, Y, **options)
+        if posterior.interrupted and not alone:
+            raise KeyboardInterrupt
+        taken.append(replace(member, posterior=posterior))
+    return Stack(taken), added
 
 
 def _scale(guide: DoublyStochasticGuide, site: str) -> Tensor:

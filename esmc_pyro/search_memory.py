@@ -19,12 +19,11 @@ from esmc_pyro.tensor_file import fingerprint
 
 
 class SearchMemory:
-    """Scores of candidates by their settings, and the held-out ``z`` of the best one; without a checkpoint, nothing."""
+    """Scores and held-out ``z`` of candidates by their settings; without a checkpoint, nothing."""
 
     def __init__(self, checkpoint: Checkpoint | None, section: str, X: Any, Y: Tensor, **given: Any) -> None:
         self._section = None if checkpoint is None else checkpoint.section(section)
-        self._scores: dict[str, float] = {}
-        self._best, self._z = "", Y[:0]
+        self._found: dict[str, tuple[float, Tensor]] = {}
         self._origin: dict[str, Any] = {}
         if self._section is not None:
             self._origin = {"X": _fingerprint(X), "Y": fingerprint(Y)} | {
@@ -39,27 +38,22 @@ class SearchMemory:
             return
         config, tensors = saved
         try:
-            self._scores = {str(key): float(value) for key, value in config["scores"].items()}
-            self._best, self._z = str(config["best"]), tensors["z"]
+            self._found = {str(key): (float(value), tensors[str(key)]) for key, value in config["scores"].items()}
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{self._section.path}: its search does not fit this one ({error!r})") from None
 
-    def get(self, settings: Any) -> tuple[float, Tensor | None] | None:
-        """The score of these settings, with ``z`` if they are the best so far; None if they were not tried."""
-        key = _key(settings)
-        return (self._scores[key], self._z if key == self._best else None) if key in self._scores else None
+    def get(self, settings: Any) -> tuple[float, Tensor] | None:
+        """The score of these settings and their held-out ``z``; None if they were not tried."""
+        return self._found.get(_key(settings))
 
     def put(self, settings: Any, score: float, z: Tensor) -> None:
-        """Keep the score of these settings, and ``z`` if no score was higher."""
+        """Keep the score of these settings and their held-out ``z``."""
         if self._section is None:
             return
-        key = _key(settings)
-        if not self._scores or score > self._scores[self._best]:
-            self._best, self._z = key, z
-        self._scores[key] = score
+        self._found[_key(settings)] = score, z
         # as text, because a score may be NaN, which JSON has no word for
-        scores = {name: repr(value) for name, value in self._scores.items()}
-        self._section.put(self._origin, {"scores": scores, "best": self._best}, {"z": self._z})
+        scores = {key: repr(value) for key, (value, _) in self._found.items()}
+        self._section.put(self._origin, {"scores": scores}, {key: z for key, (_, z) in self._found.items()})
 
 
 def _key(settings: Any) -> str:

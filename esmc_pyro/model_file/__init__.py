@@ -18,7 +18,7 @@ __all__ = ["ModelFileError", "load", "save"]
 
 def save(estimator: Any, path: str | PathLike[str]) -> Path:
     """Write a fitted ``ESMCClassifier`` to ``path``; what cannot be saved is said before any file is touched."""
-    check_is_fitted(estimator, "posterior_")
+    check_is_fitted(estimator, "stack_")
     if Path(path).is_dir():
         raise ModelFileError(f"{path}: a model is saved to a file; this is a folder")
     tensors: dict[str, Tensor] = {}

@@ -13,71 +13,90 @@ from esmc_pyro.feature_map import KINDS, FeatureMap
 from esmc_pyro.model_file import guides, models, values
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.posterior import Posterior
+from esmc_pyro.stack import Member, Stack
 
 WHOLE = (torch.int64,)
+MEMBER = "members.{}."  # before the names of a member's tensors
 
 
 def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A description of a fitted estimator; its arrays go to ``tensors``. The estimator stays as it is."""
-    posterior, names = estimator.posterior_, getattr(estimator, "feature_names_in_", None)
+    names, searched = getattr(estimator, "feature_names_in_", None), estimator.search_
     arguments = estimator.get_params(deep=False)
-    feature_map, searched = estimator.feature_map_, estimator.search_
-    for key in ("mean", "scale", "projection", "weights"):
-        if getattr(feature_map, key) is not None:
-            tensors[f"features.{key}"] = torch.from_numpy(getattr(feature_map, key))
     carried = estimator.pseudo_labels_
     for key in ("data", "indices", "indptr"):
         part = getattr(carried, key)
         tensors[f"pseudo_labels.{key}"] = torch.from_numpy(part if key == "data" else part.astype(np.int64))
     tensors["pseudo_rows"] = torch.from_numpy(estimator.pseudo_rows_.astype(np.int64))
+    members = []
+    for place, member in enumerate(estimator.stack_.members):
+        own: dict[str, Tensor] = {}
+        members.append(_encode_member(member, own))
+        tensors.update({f"{MEMBER.format(place)}{name}": tensor for name, tensor in own.items()})
     return {
         "arguments": {key: values.encode(value, f"arguments.{key}", tensors) for key, value in arguments.items()},
-        "features": {"kind": feature_map.kind, "inputs": int(estimator.n_features_in_)},
+        "inputs": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
         "label_names": list(estimator.label_names_),
         "labels_in_frame": bool(estimator._labels_in_frame),
-        "model": models.encode(posterior.model, tensors),
-        "guide": guides.encode(posterior.guide, tensors),
-        "history": values.encode_table(posterior.history, "history", tensors),
-        "interrupted": bool(posterior.interrupted),
+        "members": members,
         "calibration": [float(number) for number in estimator.calibration_],
         "threshold": float(estimator.threshold_),
-        "settings": values.encode_settings(estimator.settings_, tensors),
         "search": None if searched is None else values.encode_table(searched, "search", tensors),
+    }
+
+
+def _encode_member(member: Member, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for key in ("mean", "scale", "projection", "weights"):
+        if getattr(member.feature_map, key) is not None:
+            tensors[f"features.{key}"] = torch.from_numpy(getattr(member.feature_map, key))
+    return {
+        "weight": float(member.weight),
+        "features": member.feature_map.kind,
+        "model": models.encode(member.posterior.model, tensors),
+        "guide": guides.encode(member.posterior.guide, tensors),
+        "history": values.encode_table(member.posterior.history, "history", tensors),
+        "interrupted": bool(member.posterior.interrupted),
+        "settings": values.encode_settings(member.settings, tensors),
     }
 
 
 def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     """The estimator of this description, of class ``kind``."""
-    fields, tensors = Fields(content, "the description"), Tensors(given)
+    content, given = _as_now(content, given)
+    fields = Fields(content, "the description")
+    described = fields.items("members", dict)
+    if not described:
+        raise ModelFileError("'members' of the description must hold at least one member; got none")
+    prefixes = [MEMBER.format(place) for place in range(len(described))]
+    tensors = Tensors({name: tensor for name, tensor in given.items() if not name.startswith(tuple(prefixes))})
     arguments = _decode_arguments(fields.take("arguments", dict), tensors, kind)
-    features = Fields(fields.take("features", dict), "the feature map")
-    inputs = features.count("inputs")
-    feature_map, width = _decode_features(features, tensors, inputs)
+    inputs = fields.count("inputs")
     label_names = fields.items("label_names", str)
     feature_names = fields.items("feature_names", str) if fields.has_list("feature_names") else None
     if feature_names is None:
         fields.take("feature_names", type(None))
     elif len(feature_names) != inputs:
         raise ModelFileError(f"'feature_names' must name each of {inputs} features; got {len(feature_names)}")
-    in_frame, interrupted = fields.take("labels_in_frame", bool), fields.take("interrupted", bool)
+    in_frame = fields.take("labels_in_frame", bool)
     calibration, threshold = fields.items("calibration", float), fields.take("threshold", float)
     if len(calibration) != 2:
         raise ModelFileError(f"'calibration' must be a slope and an offset; got {len(calibration)} numbers")
-    settings = values.decode_settings(fields.take("settings", dict, type(None)), tensors)
     table = fields.take("search", list, type(None))
     search = None if table is None else values.decode_table(table, "search", tensors)
-    history = values.decode_table(fields.take("history", list), "history", tensors)
-    model = models.decode(fields.take("model", dict), tensors, width, len(label_names))
-    guide_fields = fields.take("guide", dict)
     fields.done()
-    pseudo_rows, pseudo_labels = _decode_pseudo(tensors, model.layers[0].pseudo_count, len(label_names))
-    guide = guides.decode(guide_fields, tensors, model)
+    members = [
+        _decode_member(description, _part(given, prefix), inputs, len(label_names))
+        for description, prefix in zip(described, prefixes, strict=True)
+    ]
+    counts = [member.posterior.model.layers[0].pseudo_count for member in members]
+    if len(set(counts)) > 1:
+        raise ModelFileError(f"the members must have equally many pseudo-instances; got {counts!s:.100}")
+    pseudo_rows, pseudo_labels = _decode_pseudo(tensors, counts[0], len(label_names))
     tensors.done()
 
     made = kind(**arguments)
-    made.posterior_ = Posterior(model, guide, history, interrupted)
-    made.feature_map_, made.settings_, made.search_ = feature_map, settings, search
+    made.stack_, made.search_ = Stack(members), search
     made.label_names_, made._labels_in_frame = label_names, in_frame
     made.n_labels_, made.classes_, made.n_features_in_ = len(label_names), np.arange(len(label_names)), inputs
     if feature_names is not None:
@@ -85,6 +104,41 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     made.calibration_, made.threshold_ = (calibration[0], calibration[1]), threshold
     made.pseudo_rows_, made.pseudo_labels_ = pseudo_rows, pseudo_labels
     return made
+
+
+def _as_now(content: Any, given: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """The content of a file of version 1 or 2, whose one fit stood beside the rest, as this version writes it."""
+    if not isinstance(content, dict) or "members" in content:
+        return content, given
+    own = ("features.", "layers.", "likelihood", "guide.", "history", "settings")
+    moved = {f"{MEMBER.format(0)}{name}" if name.startswith(own) else name: tensor for name, tensor in given.items()}
+    content = dict(content)
+    features = Fields(content.pop("features", None), "the feature map")
+    taken = ("model", "guide", "history", "interrupted", "settings")
+    member = {key: content.pop(key) for key in taken if key in content}
+    content["inputs"] = features.count("inputs")
+    content["members"] = [member | {"weight": 1.0, "features": features.choice("kind", KINDS)}]
+    features.done()
+    return content, moved
+
+
+def _part(given: dict[str, Tensor], prefix: str) -> Tensors:
+    return Tensors({name[len(prefix) :]: tensor for name, tensor in given.items() if name.startswith(prefix)})
+
+
+def _decode_member(described: dict[str, Any], tensors: Tensors, inputs: int, labels: int) -> Member:
+    fields = Fields(described, "a member")
+    weight, interrupted = fields.take("weight", float), fields.take("interrupted", bool)
+    if not 0 < weight <= 1:
+        raise ModelFileError(f"'weight' of a member must be above 0, and 1 at most; got {weight}")
+    feature_map, width = _decode_features(fields.choice("features", KINDS), tensors, inputs)
+    settings = values.decode_settings(fields.take("settings", dict, type(None)), tensors)
+    history = values.decode_table(fields.take("history", list), "history", tensors)
+    model = models.decode(fields.take("model", dict), tensors, width, labels)
+    guide = guides.decode(fields.take("guide", dict), tensors, model)
+    fields.done()
+    tensors.done()
+    return Member(weight, feature_map, Posterior(model, guide, history, interrupted), settings)
 
 
 def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type[Any]) -> dict[str, Any]:
@@ -100,10 +154,9 @@ def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type[An
     return arguments
 
 
-def _decode_features(fields: Fields, tensors: Tensors, inputs: int) -> tuple[FeatureMap, int]:
+def _decode_features(kind: str, tensors: Tensors, inputs: int) -> tuple[FeatureMap, int]:
     """The feature map, and how many columns it makes of ``inputs``."""
-    made, width, single = FeatureMap(fields.choice("kind", KINDS)), inputs, (torch.float32,)
-    fields.done()
+    made, width, single = FeatureMap(kind), inputs, (torch.float32,)
     if "features.projection" in tensors:
         projection = tensors.take("features.projection", (inputs, None), dtypes=single)
         made.projection, width = projection.numpy(), projection.shape[1]

@@ -1,0 +1,163 @@
+"""Several fits as one: members whose ``z`` are averaged with weights that held-out rows chose (stacking).
+
+What held-out rows prefer is uncertain where they are few, and the best of many candidates is partly the luckiest. A
+weighted mean of several is better than any of them, and as a posterior it is their mixture: a draw comes from member
+``g`` with probability ``w_g``, and ``E[z] = sum_g w_g E_g[z]``. (Stacking: Wolpert, 1992; of Bayesian predictions: Yao,
+Vehtari, Simpson and Gelman, 2018.)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.models import Likelihood
+from esmc_pyro.objectives import propagate
+from esmc_pyro.posterior import SITES, Posterior
+from esmc_pyro.randomness import seeded
+
+if TYPE_CHECKING:
+    from esmc_pyro.default import Settings
+
+LEAST_WEIGHT = 0.05  # a member with less is not worth its fit
+
+
+def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArray[np.float64]:
+    """The weights ``w_g >= 0``, ``sum_g w_g = 1``, of held-out ``z_g`` (each n x K) for labels ``Y`` (n x K).
+
+    They maximise ``sum ln p(y | sum_g w_g z_g)`` over the known labels, first without their sum being one: how large
+    ``z`` should be is for the calibration to say. Those below ``LEAST_WEIGHT`` become 0 and the others are chosen anew.
+    """
+    known = ~torch.isnan(Y)
+    y, count = torch.nan_to_num(Y).double(), max(1, int(known.sum()))
+    # its numbers are in single precision; the copy leaves the caller's as they are
+    likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
+    all_z = torch.stack(list(z)).double()
+
+    def loss(w: npt.NDArray[np.float64], chosen: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
+        mean = torch.einsum("g,gnk->nk", torch.from_numpy(w), chosen).requires_grad_(True)
+        value = -(likelihood.log_prob(y, mean) * known).sum() / count
+        (slope,) = torch.autograd.grad(value, mean)
+        return value.item(), torch.einsum("gnk,nk->g", chosen, slope).numpy()
+
+    kept = np.arange(len(all_z))
+    while True:
+        begin = np.full(len(kept), 1 / len(kept))
+        found = minimize(loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept)).x
+        if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
+            found = begin
+        share = found / found.sum()
+        heavy = share >= min(LEAST_WEIGHT, share.max())
+        if heavy.all():
+            break
+        kept = kept[heavy]
+    chosen = np.zeros(len(all_z))
+    chosen[kept] = share
+    return chosen
+
+
+@dataclass
+class Member:
+    """A fit, the feature map it sees rows through, the settings it was made with (None: none of the default's)."""
+
+    weight: float
+    feature_map: FeatureMap
+    posterior: Posterior
+    settings: Settings | None = None
+
+
+class Stack:
+    """Members, the heaviest first, all with one likelihood and pseudo-instances at the same rows; their weights sum to
+    one.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        total = sum(member.weight for member in members)
+        ordered = sorted(members, key=lambda member: -member.weight)
+        self.members = tuple(replace(member, weight=member.weight / total) for member in ordered)
+
+    @property
+    def lead(self) -> Member:
+        """The heaviest member."""
+        return self.members[0]
+
+    def mapped(self, X: Any) -> list[Tensor]:
+        """The rows of ``X`` as each member sees them."""
+        return [
+            # the authors' presets compute in float64
+            member.feature_map(X).to(member.posterior.model.layers[0].pseudo_instances.dtype)
+            for member in self.members
+        ]
+
+    def predict(self, X: Any) -> Tensor:
+        """``sum_g w_g E_g[z]``, rows x K."""
+        parts = [
+            member.posterior.predict(x) * member.weight for member, x in zip(self.members, self.mapped(X), strict=True)
+        ]
+        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+    def _shares(self, draws: int, seed: int) -> list[int]:
+        """How many of the draws each member makes: ``w_g draws`` in the mean over seeds, and never off by one."""
+        ends = np.cumsum([member.weight for member in self.members])
+        places = (np.arange(draws) + np.random.default_rng(seed).random()) / draws
+        which = np.minimum(np.searchsorted(ends, places), len(ends) - 1)
+        return np.bincount(which, minlength=len(ends)).tolist()
+
+    def sample(self, X: Any, draws: int = 100, sites: Sequence[str] = SITES, *, seed: int = 0) -> dict[str, Tensor]:
+        """Joint draws of the sites (``Posterior.sample``), draws x rows x K each; each from one member."""
+        parts = [
+            member.posterior.sample(x, share, sites, seed=seed + place)
+            for place, (member, x, share) in enumerate(
+                zip(self.members, self.mapped(X), self._shares(draws, seed), strict=True)
+            )
+            if share
+        ]
+        return {site: torch.cat([part[site] for part in parts]) for site in sites}
+
+    @torch.no_grad()
+    def z_draws(self, X: Any, draws: int, seed: int, block: int = 1024) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of rows with posterior draws of their ``z`` (draws x n x K).
+
+        With the doubly stochastic guide ``u`` is integrated out a row at a time (``objectives.propagate``): each entry
+        has its exact marginal, and no draw costs an M x M factor. Other guides are sampled.
+        """
+        mapped, shares = self.mapped(X), self._shares(draws, seed)
+        with seeded(seed):
+            for start in range(0, len(mapped[0]), block):
+                rows = slice(start, min(start + block, len(mapped[0])))
+                parts = [
+                    _z_draws(member.posterior, x[rows], share)
+                    for member, x, share in zip(self.members, mapped, shares, strict=True)
+                    if share
+                ]
+                yield rows, torch.cat(parts)
+
+    @torch.no_grad()
+    def similarity(self, X: Any) -> Tensor:
+        """``sum_g w_g k_g(x, s_m) / k_g(x, x)`` for the pseudo-instances ``s_m`` of ``c``: rows x M."""
+        total = torch.zeros(())
+        for member, x in zip(self.members, self.mapped(X), strict=True):
+            layer = member.posterior.model.layers[0]
+            relative = layer.kernel(x, layer.pseudo_instances) / layer.kernel(x, diag=True).unsqueeze(-1)
+            total = total + member.weight * relative
+        return total
+
+
+def _z_draws(posterior: Posterior, x: Tensor, draws: int) -> Tensor:
+    if not isinstance(posterior.guide, DoublyStochasticGuide):
+        return posterior.sample(x, draws, ("z",))["z"]
+    features, z = posterior.model.layers[0].features(x), []
+    for _ in range(draws):
+        mean, var = propagate(posterior.model, posterior.guide, x, features)
+        z.append(mean + var.sqrt() * torch.randn_like(mean))
+    return torch.stack(z)
