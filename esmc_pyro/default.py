@@ -108,7 +108,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
         for kernel, pairs in KERNEL_GRID.items()
         for scale, amplitude in pairs
     ),
-    tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5)),
+    tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5, 0.5)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
     ({"B": 3.0},),
     ({"curvature": 1.0},),
@@ -327,7 +327,7 @@ def search(
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched.
     Where there are no more, several of those tried make a stack: they are hard to tell apart then, and together better
-    than the best (``stack.weights``; all have its likelihood, one that learns nothing).
+    than the best (``stack.weights``; all with one likelihood, one that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
@@ -434,11 +434,27 @@ def _climb(
             best = candidate
     if best not in found:
         return _untried(best, Y, interrupted=True)
-    share = dict.fromkeys(found, 0.0) | {best: 1.0}
-    likelihood = likelihood_of(best) if likelihood is None else likelihood
-    if stacked and not any(stopped) and not likelihood.LEARNS:
-        alike = [settings for settings in found if settings.B == best.B]
-        share |= dict(zip(alike, stack.weights([found[s][1] for s in alike], Y_held, likelihood).tolist(), strict=True))
-    members = tuple(sorted(((s, w) for s, w in share.items() if w), key=lambda member: -member[1]))
-    z = torch.stack([w * found[s][1] for s, w in members]).sum(0)
-    return Search(best, pd.DataFrame(tried).assign(weight=[*share.values()]), z, Y_held, members, any(stopped))
+    shares = {best: 1.0}
+    if stacked and not any(stopped) and not (likelihood is not None and likelihood.LEARNS):
+        shares = _stack_shares({settings: z for settings, (_, z) in found.items()}, Y_held, likelihood)
+    members = tuple(sorted(shares.items(), key=lambda member: -member[1]))
+    z = torch.stack([share * found[settings][1] for settings, share in members]).sum(0)
+    weights = [shares.get(settings, 0.0) for settings in found]
+    return Search(best, pd.DataFrame(tried).assign(weight=weights), z, Y_held, members, any(stopped))
+
+
+def _stack_shares(z: Mapping[Settings, Tensor], Y: Tensor, likelihood: Likelihood | None) -> dict[Settings, float]:
+    """The weights of a stack of settings with one ``B``, so that their ``z`` mean the same: of the ``B`` with the
+    highest score.
+    """
+    best: dict[Settings, float] = {}
+    highest = -np.inf
+    for B in dict.fromkeys(settings.B for settings in z):
+        alike = [settings for settings in z if settings.B == B]
+        shared = likelihood_of(alike[0]) if likelihood is None else likelihood
+        found = zip(alike, stack.weights([z[settings] for settings in alike], Y, shared).tolist(), strict=True)
+        shares = {settings: share for settings, share in found if share}
+        score = held_out_score(Y, torch.stack([share * z[settings] for settings, share in shares.items()]).sum(0))
+        if not best or score > highest:  # a score may be NaN
+            best, highest = shares, score
+    return best

@@ -46,7 +46,8 @@ def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArr
 
     def loss(w: npt.NDArray[np.float64], chosen: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
         mean = torch.einsum("g,gnk->nk", torch.from_numpy(w), chosen).requires_grad_(True)
-        value = -(likelihood.log_prob(y, mean) * known).sum() / count
+        with torch.enable_grad():
+            value = -(likelihood.log_prob(y, mean) * known).sum() / count
         (slope,) = torch.autograd.grad(value, mean)
         return value.item(), torch.einsum("gnk,nk->g", chosen, slope).numpy()
 
@@ -83,6 +84,8 @@ class Stack:
 
     def __init__(self, members: Sequence[Member]) -> None:
         total = sum(member.weight for member in members)
+        if abs(total - 1) < 1e-9:
+            total = 1.0  # it is one already, but for rounding
         ordered = sorted(members, key=lambda member: -member.weight)
         self.members = tuple(replace(member, weight=member.weight / total) for member in ordered)
 

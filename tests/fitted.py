@@ -15,7 +15,7 @@ import torch
 from pyro.contrib.gp import kernels
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, default, feature_map
+from esmc_pyro import ESMCClassifier, default, feature_map, stack
 from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Gaussian, LearnedMPU
@@ -24,8 +24,10 @@ N, F, K = 30, 5, 4
 
 
 @contextmanager
-def quick(curved: bool = False) -> Iterator[None]:
-    """A search of few candidates and few steps; with ``curved`` it ends at the one that adds ``f_z``."""
+def quick(curved: bool = False, stacked: bool = False) -> Iterator[None]:
+    """A search of few candidates and few steps; with ``curved`` it ends at the one that adds ``f_z``, with ``stacked``
+    all of them are members.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LEAST_STEPS", "CURVED_STEPS"):
             patch.setattr(default, name, 4)
@@ -34,6 +36,10 @@ def quick(curved: bool = False) -> Iterator[None]:
         patch.setattr(default, "CANDIDATES", (({"amplitude": 2.0},), ({"curvature": 1.0},)))
         scores = itertools.count() if curved else itertools.count(0, -1)
         patch.setattr(default, "held_out_score", lambda Y, z: float(next(scores)))
+        if not stacked:
+            patch.setattr(stack, "weights", lambda z, Y, likelihood: np.eye(len(z))[-1 if curved else 0])
+        else:
+            patch.setattr(stack, "weights", lambda z, Y, likelihood: np.arange(1, len(z) + 1) / sum(range(len(z) + 1)))
         yield
 
 
@@ -61,6 +67,7 @@ def _arguments() -> dict[str, tuple[dict[str, Any], str]]:
     return {
         "default": ({}, "dense"),
         "default, curved": ({}, "dense"),
+        "default, stacked": ({}, "dense"),
         "default, frames": ({"top_k": 2}, "frames"),
         "default, sparse": ({}, "sparse"),
         "default, wide": ({}, "wide"),
@@ -100,7 +107,7 @@ def fitted(name: str) -> tuple[ESMCClassifier, Any, Any]:
     """The estimator of this case with its data; not to be changed."""
     arguments, kind = _arguments()[name]
     X, Y = data(kind)
-    with quick(curved="curved" in name), pytest.MonkeyPatch.context() as patch:
+    with quick(curved="curved" in name, stacked="stacked" in name), pytest.MonkeyPatch.context() as patch:
         if kind == "wide":
             patch.setattr(feature_map, "DENSE_LIMIT", 100)
             patch.setattr(feature_map, "PROJECTED", 6)

@@ -2,12 +2,13 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fitted import CASES, fitted, outputs, quick, same
+from fitted import CASES, data, fitted, outputs, quick, same
 from pyro.contrib.gp import kernels
 
 from esmc_pyro import ESMCClassifier, tensor_file
@@ -81,9 +82,10 @@ def test_arguments_that_are_objects_come_back_as_such(tmp_path):
     assert (guide.func.__name__, guide.keywords) == ("PaperGuide", {"covariance": "full"})
 
 
-def test_a_loaded_default_takes_in_new_rows_as_the_saved_one_would(tmp_path):
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_loaded_default_takes_in_new_rows_as_the_saved_one_would(tmp_path, stacked):
     _, X, Y = fitted("default")
-    with quick():
+    with quick(stacked=stacked):
         estimator = ESMCClassifier(epochs=2).fit(X, Y)
         loaded = ESMCClassifier.load(estimator.save(tmp_path / "model.esmc"))
         a = estimator.partial_fit(X[:9] + 0.1, Y[:9]).decision_function(X)
@@ -115,11 +117,48 @@ def test_the_error_is_a_value_error():
     assert issubclass(ModelFileError, ValueError)
 
 
-def test_a_file_of_the_first_version_is_read(tmp_path):
-    estimator, X, _ = fitted("default, frames")
-    content, tensors = tensor_file.read(estimator.save(tmp_path / "new.esmc"), FORMAT)
-    del content["settings"]["relevance"]  # it had no weights of features
-    old = tensor_file.write(tmp_path / "old.esmc", replace(FORMAT, version=1), content, tensors)
-    loaded = ESMCClassifier.load(old)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_version_is_read(tmp_path, version):
+    # written by the code of version 2, from the case "default, frames", with what it predicted
+    file = Path(__file__).parent / "files" / "version2.esmc"
+    if version == 1:
+        content, tensors = tensor_file.read(file, FORMAT)
+        del content["settings"]["relevance"]  # it had no weights of features
+        file = tensor_file.write(tmp_path / "old.esmc", replace(FORMAT, version=1), content, tensors)
+    loaded, X = ESMCClassifier.load(file), data("frames")[0]
     assert loaded.settings_.relevance is False
-    assert same(loaded.decision_function(X), estimator.decision_function(X))
+    assert [member.weight for member in loaded.stack_.members] == [1.0]
+    z, p = loaded.decision_function(X).to_numpy()[0], loaded.predict_proba(X).to_numpy()[0]
+    assert z == pytest.approx([0.37379482, -1.7555393, 0.30418235, -0.43555731], abs=1e-5)
+    assert p == pytest.approx([0.64276797, 0.10698594, 0.6221832, 0.39116973], abs=1e-5)
+
+
+def test_all_members_come_back(tmp_path):
+    estimator, X, _ = fitted("default, stacked")
+    loaded = ESMCClassifier.load(estimator.save(tmp_path / "a"))
+    members = estimator.stack_.members
+    assert len(members) == 4
+    assert [m.weight for m in loaded.stack_.members] == [m.weight for m in members] == [0.4, 0.3, 0.2, 0.1]
+    assert [m.settings for m in loaded.stack_.members] == [m.settings for m in members]
+    for ours, theirs in zip(loaded.stack_.members, members, strict=True):
+        x = theirs.feature_map(X)
+        assert torch.equal(ours.posterior.predict(ours.feature_map(X)), theirs.posterior.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda members: members.clear(), "at least one member"),
+        (lambda members: members[0].update(weight=0.9), "must sum to 1"),
+        (lambda members: members[0].update(weight=-0.5), "must be above 0"),
+        (lambda members: members[1].update(more=1), "mean nothing here"),
+        (lambda members: members.pop(), "must sum to 1"),
+        (lambda members: members[2].pop("guide"), "must have the field 'guide'"),
+    ],
+)
+def test_members_that_do_not_fit_are_refused(tmp_path, change, sentence):
+    content, tensors = tensor_file.read(fitted("default, stacked")[0].save(tmp_path / "a"), FORMAT)
+    change(content["members"])
+    damaged = tensor_file.write(tmp_path / "b", FORMAT, content, tensors)
+    with pytest.raises(ModelFileError, match=sentence):
+        ESMCClassifier.load(damaged)

@@ -59,7 +59,8 @@ def with_metadata(**changes):
 
 
 def put(*path, value):
-    """A change of the description at ``path``."""
+    """A change of the description at ``path``, or of its first member."""
+    path = ("members", 0, *path) if path[0] in ("model", "guide", "history", "settings") else path
 
     def change(content, tensors):
         place = content
@@ -71,7 +72,8 @@ def put(*path, value):
 
 
 def tensor(name, value, case="default, curved"):
-    """A change of one tensor; None removes it."""
+    """A change of one tensor, or of the first member's; None removes it."""
+    name = f"members.0.{name}" if name.startswith(("layers", "guide", "likelihood", "features")) else name
 
     def change(content, tensors):
         tensors[name] = value(tensors[name]) if callable(value) else value
@@ -118,7 +120,7 @@ BAD = {
     "a repeated key": (lambda: with_header(lambda text: '{"a":1,"a":2,' + text[1:]), "a key is repeated"),
     "another format": (lambda: with_metadata(format="pt"), "it is no model file"),
     "no metadata": (lambda: with_header(lambda text: "{}"), "it is no model file"),
-    "a newer version": (lambda: with_metadata(version="3", package="9.1"), r"version 3 .*esmc-pyro 9.1.*newer one"),
+    "a newer version": (lambda: with_metadata(version="4", package="9.1"), r"version 4 .*esmc-pyro 9.1.*newer one"),
     "version zero": (lambda: with_metadata(version="0"), "its version must be a whole number"),
     "a version of digits without end": (lambda: with_metadata(version="9" * 5000), "its version must be"),
     "another checksum": (lambda: with_metadata(checksum="0" * 64), "its checksum does not match"),
@@ -137,7 +139,7 @@ BAD = {
         lambda: tensor_file.to_bytes(Format("esmc-pyro checkpoint", 1, "checkpoint", ValueError), {}, {}),
         "it is no model file",
     ),
-    "nothing in it": (lambda: tensor_file.to_bytes(FORMAT, {}, {}), "must have the field 'arguments'"),
+    "nothing in it": (lambda: tensor_file.to_bytes(FORMAT, {}, {}), "must have the field 'members'"),
     "a class of its own": (
         put("model", "layers", 0, "kernel", "class", value="os.system"),
         "'class' of the kernel .* must be one of .*got 'os.system'",

@@ -32,7 +32,8 @@ def diagnose(
 ) -> None:
     """Write a page on whether the posterior can be believed: k-hat, PSIS-LOO, WAIC, replicas, trace and forest plots.
 
-    DATA must be what the model was fitted to: the same rows, with labels removed in the same way.
+    DATA must be what the model was fitted to: the same rows, with labels removed in the same way. Of a model of several
+    members the page is about the heaviest.
 
     \b
     Examples:
@@ -52,13 +53,15 @@ def diagnose(
     with warnings.catch_warnings():
         # names were compared when the data was read; the arrays of a Dataset do not carry them on
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        x = classifier._mapped(named(classifier, rows.X))
+        X = classifier._rows(named(classifier, rows.X))
+    members = classifier.stack_.members
+    alone = "" if len(members) == 1 else f", the heaviest of {len(members)} members (weight {members[0].weight:.2f})"
     write_diagnosis(
         classifier.posterior_,
-        x,
+        classifier.stack_.mapped(X)[0],
         label_frame(rows.Y, classifier.label_names_).to_numpy(),
         page,
-        name=dataset.name,
+        name=f"{dataset.name}{alone}",
         label_names=classifier.label_names_,
         draws=draws,
         unit="instances" if by_row else "entries",
@@ -66,4 +69,4 @@ def diagnose(
     )
     output.emit({"out": str(page), "bytes": page.stat().st_size})
     if not output.json:
-        output.note(f"{page} written.")
+        output.note(f"{page} written{alone and f': {dataset.name}{alone}'}.")

@@ -89,6 +89,9 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
         _decode_member(description, _part(given, prefix), inputs, len(label_names))
         for description, prefix in zip(described, prefixes, strict=True)
     ]
+    total = sum(member.weight for member in members)
+    if abs(total - 1) > 1e-9:
+        raise ModelFileError(f"the weights of the members must sum to 1; got {total}")
     counts = [member.posterior.model.layers[0].pseudo_count for member in members]
     if len(set(counts)) > 1:
         raise ModelFileError(f"the members must have equally many pseudo-instances; got {counts!s:.100}")
@@ -108,7 +111,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
 
 def _as_now(content: Any, given: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """The content of a file of version 1 or 2, whose one fit stood beside the rest, as this version writes it."""
-    if not isinstance(content, dict) or "members" in content:
+    if not isinstance(content, dict) or "model" not in content:
         return content, given
     own = ("features.", "layers.", "likelihood", "guide.", "history", "settings")
     moved = {f"{MEMBER.format(0)}{name}" if name.startswith(own) else name: tensor for name, tensor in given.items()}

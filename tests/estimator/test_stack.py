@@ -1,0 +1,243 @@
+"""Several fits as one: the weights that held-out rows choose, and what a mixture of members predicts and draws."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from fitted import data, fitted, quick
+from scipy.special import expit
+
+from esmc_pyro import ESMCClassifier, default, online, stack
+from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.inference.checkpoint import Checkpoint
+from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Likelihood
+from esmc_pyro.posterior import Posterior
+from esmc_pyro.stack import Member, Stack
+
+Make = Callable[..., tuple[np.ndarray, np.ndarray]]
+
+
+def _problem(shares: tuple[float, ...], n: int = 400, K: int = 5, B: int = 1) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Candidates of ``z`` that have much in common, and labels of their mean with these shares."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(n, K))
+    z = [torch.as_tensor(common + rng.normal(size=(n, K)), dtype=torch.float32) for _ in shares]
+    mean = sum(share * part.numpy() for share, part in zip(shares, z, strict=True))
+    p = EEOE(B).prob(torch.as_tensor(mean)).numpy() if B > 1 else expit(mean)
+    return z, torch.as_tensor((rng.random((n, K)) < p).astype(np.float32))
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), EEOE(3), MPU([0.1, 0.2, 0.3, 0.2, 0.1])])
+def test_no_other_weights_explain_the_labels_better(likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against all weights on a grid, each at its best scale: the sum is left to the calibration."""
+    monkeypatch.setattr(stack, "LEAST_WEIGHT", 0.0)
+    z, Y = _problem((0.6, 0.4, 0.0), n=60, B=3 if isinstance(likelihood, EEOE) else 1)
+    Y[3, 2] = Y[10] = torch.nan
+
+    def best_fit(weights: np.ndarray) -> float:
+        mean = sum(float(w) * part.double() for w, part in zip(weights, z, strict=True))
+        terms = [likelihood.log_prob(torch.nan_to_num(Y).double(), scale * mean) for scale in np.linspace(0.1, 3, 117)]
+        return max(float(term[~torch.isnan(Y)].sum()) for term in terms)
+
+    with torch.no_grad():
+        chosen = stack.weights(z, Y, likelihood)
+        steps = np.linspace(0, 1, 11)
+        grid = [np.array([a, b, 1 - a - b]) for a, b in itertools.product(steps, steps) if a + b <= 1 + 1e-9]
+        assert chosen.sum() == pytest.approx(1)
+        assert (chosen >= 0).all()
+        assert best_fit(chosen) > max(map(best_fit, grid)) - 2e-3  # the scales are 0.025 apart
+
+
+def test_weights_are_those_that_made_the_labels() -> None:
+    runs = []
+    for start in range(0, 4000, 400):
+        z, Y = _problem((0.7, 0.3), n=4000)
+        runs.append(stack.weights([part[start : start + 400] for part in z], Y[start : start + 400], Bernoulli()))
+    mean, error = np.mean(runs, 0), np.std(runs, 0, ddof=1) / len(runs) ** 0.5
+    assert np.abs(mean - [0.7, 0.3]).max() < 4 * error.max()
+    assert error.max() < 0.05
+
+
+def test_light_members_are_left_out() -> None:
+    z, Y = _problem((0.75, 0.22, 0.03), n=4000)
+    chosen = stack.weights(z, Y, Bernoulli())
+    assert chosen[2] == 0
+    assert np.allclose(chosen[:2], stack.weights(z[:2], Y, Bernoulli()), atol=1e-4)
+
+
+def test_without_anything_to_tell_members_apart_there_still_is_one() -> None:
+    z, Y = _problem((0.5, 0.5), n=20)
+    for labels in (torch.full_like(Y, torch.nan), (z[0] + z[1] < 0).float()):  # nothing known; the opposite of z
+        chosen = stack.weights(z, labels, Bernoulli())
+        assert chosen.sum() == pytest.approx(1)
+        assert np.isfinite(chosen).all()
+
+
+# --- a mixture --------------------------------------------------------------------------------------------------------
+
+
+def _member(weight: float, v_loc: float, scale: float = 0.1) -> Member:
+    """One label and one pseudo-instance at 0, so that ``z`` of a row there is normal."""
+    x = torch.zeros(1, 1)
+    model = ESMC.from_data(x, torch.ones(1, 1), [], likelihood=Bernoulli(), pseudo=1, lengthscale=1.0)
+    guide = DoublyStochasticGuide(model, x, torch.ones(1, 1), start="zero")
+    guide.z_v_loc.data.fill_(v_loc)
+    guide.z_v_scale = torch.full((1, 1), scale)
+    return Member(weight, FeatureMap("identity"), Posterior(model, guide))
+
+
+def test_the_heaviest_is_first_and_weights_sum_to_one() -> None:
+    made = Stack([_member(1.0, 0.0), _member(3.0, 1.0)])
+    assert [member.weight for member in made.members] == [0.75, 0.25]
+    assert made.lead is made.members[0]
+
+
+def test_the_mean_of_the_mixture_is_what_is_predicted() -> None:
+    made, X = Stack([_member(0.7, 2.0), _member(0.3, -3.0)]), np.zeros((1, 1), dtype=np.float32)
+    alone = [float(member.posterior.predict(torch.zeros(1, 1))) for member in made.members]
+    expected = 0.7 * alone[0] + 0.3 * alone[1]
+    assert float(made.predict(X)) == pytest.approx(expected, rel=1e-5)
+    blocks = [z for _, z in made.z_draws(X, 4000, seed=1)]
+    for z in (made.sample(X, 4000, ["z"], seed=1)["z"].flatten(), torch.cat(blocks, 1).flatten()):
+        # strata, not coins, give each member its draws: the error is that of the draws within members
+        error = float(z[z > 0].std() + z[z < 0].std()) / 4000**0.5
+        assert abs(float(z.mean()) - expected) < 4 * error
+        assert float((z > 0).float().mean()) == pytest.approx(0.7, abs=1e-3)
+
+
+def test_every_member_draws_its_share_in_the_mean_over_seeds() -> None:
+    made = Stack([_member(0.6, 0.0), _member(0.25, 0.0), _member(0.15, 0.0)])
+    shares = np.array([made._shares(3, seed) for seed in range(2000)])
+    assert (shares.sum(1) == 3).all()
+    expected = 3 * np.array([0.6, 0.25, 0.15])
+    assert (np.abs(shares - expected) < 1).all()
+    assert (np.abs(shares.mean(0) - expected) < 4 * shares.std(0) / 2000**0.5).all()
+
+
+def test_similarity_is_the_mean_over_members() -> None:
+    model = fitted("default, stacked")[0]
+    X = data()[0][:3]
+    expected = torch.zeros(3, 30)
+    for member in model.stack_.members:
+        layer = member.posterior.model.layers[0]
+        with torch.no_grad():
+            expected += member.weight * layer.kernel(member.feature_map(X), layer.pseudo_instances)  # of variance 1
+    assert torch.allclose(model.stack_.similarity(X), expected, atol=1e-6)
+    assert model.explain(X[0], n=1)["training_row"].tolist() == [0]
+
+
+# --- the default ------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_averages_its_members(make_data: Make) -> None:
+    X, Y = make_data(60)
+    model = ESMCClassifier(features="standard").fit(X, Y)
+    members = model.stack_.members
+    weights = model.search_["weight"].to_numpy()
+    assert weights.sum() == pytest.approx(1)
+    assert sorted(weights[weights > 0], reverse=True) == [member.weight for member in members]
+    alone = [member.weight * member.posterior.predict(member.feature_map(X)).numpy() for member in members]
+    np.testing.assert_allclose(model.decision_function(X), sum(alone), rtol=1e-5, atol=1e-5)
+    assert model.settings_ == members[0].settings
+    assert model.search_["B"][weights > 0].nunique() == 1  # the z of one likelihood mean the same
+
+
+def test_a_stack_of_the_held_out_rows_is_not_below_the_best(make_data: Make) -> None:
+    X, Y = make_data(60)
+    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
+    z = {settings: weight for settings, weight in found.members}
+    assert sum(z.values()) == pytest.approx(1)
+
+    def loss(values: torch.Tensor, B: float) -> float:
+        return -float(default.likelihood_of(default.Settings(B=B)).log_prob(found.Y, values).mean())
+
+    # each candidate at the scale of its own optimum is in the hull of the stack; the lead alone is not better
+    alone = default.search(X, torch.as_tensor(Y), None, {}, ("standard",), candidates=())
+    assert len(alone.members) == 1
+    assert min(loss(s * found.z, found.members[0][0].B) for s in np.linspace(0.3, 2, 35)) < loss(alone.z, 1.0)
+
+
+def test_many_rows_are_not_stacked(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(60)
+    with quick(stacked=True):
+        monkeypatch.setattr(default, "LARGE_ROWS", 50)
+        model = ESMCClassifier(features="standard").fit(X, Y)
+    assert len(model.stack_.members) == 1
+    assert model.search_["weight"].sum() == 1
+    row = model.search_[model.search_["weight"] == 1].iloc[0]
+    assert default.Settings(**row.drop(["score", "weight"]).to_dict()) == model.settings_
+
+
+def test_a_likelihood_that_learns_is_not_stacked(make_data: Make) -> None:
+    X, Y = make_data(40)
+    with quick(stacked=True):
+        assert len(ESMCClassifier(likelihood="eeoe_learned").fit(X, Y).stack_.members) == 1
+        assert len(ESMCClassifier(likelihood="eeoe", B=2).fit(X, Y).stack_.members) == 4
+
+
+def test_no_search_no_stack(make_data: Make) -> None:
+    assert len(ESMCClassifier(search=False).fit(*make_data(40)).stack_.members) == 1
+
+
+def test_a_member_that_is_interrupted_is_left_out(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(40)
+    members = [(default.Settings(amplitude=a), w) for a, w in ((4.0, 0.5), (2.0, 0.3), (1.0, 0.2))]
+    whole = default.fit_stack(X, torch.as_tensor(Y), members, epochs=2)
+    fit, calls = default.fit_settings, itertools.count()
+
+    def stop_at_third(*args: object, **options: object) -> Posterior:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return fit(*args, **options)
+
+    monkeypatch.setattr(default, "fit_settings", stop_at_third)
+    cut = default.fit_stack(X, torch.as_tensor(Y), members, epochs=2)
+    assert [member.weight for member in cut.members] == pytest.approx([0.5 / 0.8, 0.3 / 0.8])
+    assert cut.lead.posterior.interrupted
+    assert not whole.lead.posterior.interrupted
+    with pytest.raises(KeyboardInterrupt):  # nothing is fitted yet
+        monkeypatch.setattr(default, "fit_settings", lambda *args, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+        default.fit_stack(X, torch.as_tensor(Y), members, epochs=2)
+
+
+def test_members_that_are_in_a_checkpoint_are_not_fitted_again(make_data: Make, tmp_path, monkeypatch) -> None:
+    X, Y = make_data(40)
+    file = tmp_path / "fit.checkpoint"
+    with quick(stacked=True):
+        whole = ESMCClassifier().fit(X, Y)
+        ESMCClassifier().fit(X, Y, checkpoint=Checkpoint(file, every_seconds=0))
+        steps: list[object] = []
+        backward = torch.Tensor.backward
+        monkeypatch.setattr(torch.Tensor, "backward", lambda *a, **o: (steps.append(a), backward(*a, **o))[1])
+        again = ESMCClassifier().fit(X, Y, checkpoint=Checkpoint(file, every_seconds=0))
+    assert not steps
+    assert len(again.stack_.members) == 4
+    np.testing.assert_array_equal(again.decision_function(X), whole.decision_function(X))
+
+
+def test_new_rows_are_taken_in_by_all_members_or_none(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(40)
+    with quick(stacked=True):
+        model = ESMCClassifier(epochs=2).fit(X, Y)
+    before, rows = model.decision_function(X), len(model.pseudo_rows_)
+    take_in, calls = online.take_in, itertools.count()
+
+    def fail_at_second(*args: object, **options: object) -> object:
+        if next(calls) == 1:
+            raise RuntimeError("no")
+        return take_in(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(online, "take_in", fail_at_second)
+        with pytest.raises(RuntimeError, match="no"):
+            model.partial_fit(X[:5] + 0.1, Y[:5])
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    model.partial_fit(X[:5] + 0.1, Y[:5])
+    assert {member.posterior.model.layers[0].pseudo_count for member in model.stack_.members} == {rows + 5}
+    assert len(model.pseudo_rows_) == rows + 5
+    assert not np.allclose(model.decision_function(X), before)
