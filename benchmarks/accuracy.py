@@ -73,7 +73,7 @@ def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, 
     begun = time.process_time()
     if method == "ESMC":
         classifier = ESMCClassifier(random_state=seed).fit(X, Y)
-        setting = str(classifier.settings_)
+        setting = "; ".join(f"{member.weight:.2f} {member.settings}" for member in classifier.stack_.members)
         trained = time.process_time()
         scores = classifier.decision_function(X_test)
         done = time.process_time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -146,8 +146,11 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
             values = torch.as_tensor(getattr(model.likelihood, name)).detach()
             low, high = f"{values.min():.3g}", f"{values.max():.3g}"
             likelihood += f", {name} = {low if low == high else f'{low} to {high}'}"
+    members = classifier.stack_.members
+    weights = ", ".join(f"{member.weight:.2f}" for member in members)
     facts = [
         ("Fitted by", _fitted_by(classifier)),
+        *([("Members", f"{len(members)} fits with weights {weights}; of the first:")] if len(members) > 1 else []),
         ("Features", classifier.feature_map_.kind + ("" if classifier.feature_map_.weights is None else ", weighted")),
         ("Layers", widths),
         *([("Second layer", classifier.settings_.second_layer)] if classifier.settings_ else []),
@@ -160,7 +163,7 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
         ),
     ]
     if "seconds" in posterior.history and len(posterior.history):
-        facts.append(("Time of the last fit", f"{posterior.history['seconds'].iloc[-1]:,.1f} s"))
+        facts.append(("Time of its last fit", f"{posterior.history['seconds'].iloc[-1]:,.1f} s"))
     return facts
 
 
@@ -174,19 +177,16 @@ def _fitted_by(classifier: ESMCClassifier) -> str:
 
 
 def _search_table(classifier: ESMCClassifier) -> dict[str, Any] | None:
-    """What the held-out rows compared, as text, and which line they chose; None where nothing was searched."""
-    tried, settings = classifier.search_, classifier.settings_
-    if tried is None or settings is None or tried.empty:
+    """What the held-out rows compared, as text, and which lines they chose; None where nothing was searched."""
+    tried = classifier.search_
+    if tried is None or tried.empty:
         return None
-    chosen = {key: value for key, value in asdict(settings).items() if key in tried}
     rows = [
-        {
-            "cells": [_cell(record[column]) for column in tried.columns],
-            "chosen": all(record[key] == value for key, value in chosen.items()),
-        }
+        {"cells": [_cell(record[column]) for column in tried.columns], "chosen": record["weight"] > 0}
         for record in tried.to_dict("records")
     ]
-    return {"columns": [str(column) for column in tried.columns], "rows": rows}
+    members = len(classifier.stack_.members)
+    return {"columns": [str(column) for column in tried.columns], "rows": rows, "members": members}
 
 
 def _cell(value: Any) -> str:

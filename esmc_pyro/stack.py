@@ -39,7 +39,7 @@ def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArr
     ``z`` should be is for the calibration to say. Those below ``LEAST_WEIGHT`` become 0 and the others are chosen anew.
     """
     known = ~torch.isnan(Y)
-    y, count = torch.nan_to_num(Y).double(), max(1, int(known.sum()))
+    y = torch.nan_to_num(Y).double()
     # its numbers are in single precision; the copy leaves the caller's as they are
     likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
     all_z = torch.stack(list(z)).double()
@@ -47,14 +47,14 @@ def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArr
     def loss(w: npt.NDArray[np.float64], chosen: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
         mean = torch.einsum("g,gnk->nk", torch.from_numpy(w), chosen).requires_grad_(True)
         with torch.enable_grad():
-            value = -(likelihood.log_prob(y, mean) * known).sum() / count
+            value = -(likelihood.log_prob(y, mean) * known).sum() / len(y)
         (slope,) = torch.autograd.grad(value, mean)
         return value.item(), torch.einsum("gnk,nk->g", chosen, slope).numpy()
 
-    kept = np.arange(len(all_z))
+    kept, exact = np.arange(len(all_z)), {"ftol": 1e-12, "gtol": 1e-8}
     while True:
-        begin = np.full(len(kept), 1 / len(kept))
-        found = minimize(loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept)).x
+        begin, bounds = np.full(len(kept), 1 / len(kept)), [(0, None)] * len(kept)
+        found = minimize(loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=bounds, options=exact).x
         if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
             found = begin
         share = found / found.sum()

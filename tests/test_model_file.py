@@ -128,6 +128,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path, version):
     loaded, X = ESMCClassifier.load(file), data("frames")[0]
     assert loaded.settings_.relevance is False
     assert [member.weight for member in loaded.stack_.members] == [1.0]
+    assert loaded.search_["weight"].tolist() == [1.0] + [0.0] * (len(loaded.search_) - 1)
     z, p = loaded.decision_function(X).to_numpy()[0], loaded.predict_proba(X).to_numpy()[0]
     assert z == pytest.approx([0.37379482, -1.7555393, 0.30418235, -0.43555731], abs=1e-5)
     assert p == pytest.approx([0.64276797, 0.10698594, 0.6221832, 0.39116973], abs=1e-5)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +11,7 @@ import typer
 from esmc_pyro.cli.completion import complete_path, complete_setting
 from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
 from esmc_pyro.cli.interrupt import watch_interrupts
+from esmc_pyro.cli.model import chosen_settings, chosen_table
 from esmc_pyro.cli.output import Output, table
 from esmc_pyro.cli.rows import known_entries, label_frame
 from esmc_pyro.cli.settings import check_values, collect
@@ -154,8 +153,7 @@ def _table_of_features(source: str, dataset: Dataset) -> bool:
 def _show(
     output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float, interrupted: bool
 ) -> None:
-    settings = getattr(classifier, "settings_", None)
-    found: Mapping[str, Any] = {} if settings is None else asdict(settings)
+    chosen = chosen_settings(classifier)
     result: dict[str, Any] = {
         "model": str(out),
         "data": dataset.name,
@@ -165,13 +163,13 @@ def _show(
         "seconds": round(seconds, 3),
         "epochs": len(classifier.posterior_.history),
         "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
-        "chosen": found,
+        "chosen": chosen,
         "interrupted": interrupted,
     }
     if output.quiet and not output.json:
         return
     rows = [(key, value) for key, value in result.items() if key not in ("chosen", "interrupted")]
     tables = [table(("fit", ""), rows)]
-    if found:
-        tables.append(table(("chosen on held-out rows", ""), found.items()))
+    if chosen:
+        tables.append(chosen_table(chosen))
     output.emit(result, *tables)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from esmc_pyro.cli.completion import complete_data
-from esmc_pyro.cli.model import is_model_file, load_model
+from esmc_pyro.cli.model import chosen_settings, chosen_table, is_model_file, load_model
 from esmc_pyro.cli.output import Output, table
 from esmc_pyro.cli.source import DIGITS, Reading
 
@@ -84,7 +83,7 @@ def _show_model(path: Path, output: Output) -> None:
         content["second_layer"] = settings.second_layer
     if len(posterior.history):
         content["elbo"] = float(posterior.history["elbo"].iloc[-1])
-    chosen = {} if settings is None else asdict(settings)
+    chosen = chosen_settings(classifier)
     asked = {key: value for key, value in classifier.get_params().items() if key != "verbose"}
     names = [str(name) for name in classifier.label_names_]
     rows = [
@@ -93,5 +92,5 @@ def _show_model(path: Path, output: Output) -> None:
     ]
     tables = [table(("model", ""), rows), table(("setting", ""), [(key, str(value)) for key, value in asked.items()])]
     if chosen:
-        tables.append(table(("chosen on held-out rows", ""), chosen.items()))
+        tables.append(chosen_table(chosen))
     output.emit({"kind": "model", **content, "settings": asked, "chosen": chosen, "label_names": names}, *tables)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from esmc_pyro.cli.completion import complete_path
 from esmc_pyro.cli.failure import Failure
+from esmc_pyro.cli.output import table, write
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from esmc_pyro import ESMCClassifier
 
 ModelArgument = Annotated[
@@ -37,3 +42,17 @@ def is_model_file(path: Path) -> bool:
     with open(path, "rb") as file:
         start = file.read(9)
     return len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0"
+
+
+def chosen_settings(classifier: ESMCClassifier) -> list[dict[str, Any]]:
+    """The settings that held-out rows chose, of each member with its weight, the heaviest first; none of a named
+    inference.
+    """
+    members = classifier.stack_.members
+    return [{"weight": member.weight} | asdict(member.settings) for member in members if member.settings is not None]
+
+
+def chosen_table(chosen: Sequence[Mapping[str, Any]]) -> Table:
+    """These settings for a terminal, a column for each member."""
+    columns = [[write(value) for value in member.values()] for member in chosen]
+    return table(("chosen on held-out rows", *[""] * len(columns)), zip(chosen[0], *columns, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,10 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     counts = [member.posterior.model.layers[0].pseudo_count for member in members]
     if len(set(counts)) > 1:
         raise ModelFileError(f"the members must have equally many pseudo-instances; got {counts!s:.100}")
+    if search is not None and "weight" not in search and members[0].settings is not None:  # of version 1 or 2
+        chosen = asdict(members[0].settings)
+        records = search.drop(columns="score", errors="ignore").to_dict("records")
+        search["weight"] = [float(all(chosen.get(str(k)) == v for k, v in record.items())) for record in records]
     pseudo_rows, pseudo_labels = _decode_pseudo(tensors, counts[0], len(label_names))
     tensors.done()
 
