@@ -51,10 +51,12 @@ def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArr
         (slope,) = torch.autograd.grad(value, mean)
         return value.item(), torch.einsum("gnk,nk->g", chosen, slope).numpy()
 
-    kept, exact = np.arange(len(all_z)), {"ftol": 1e-12, "gtol": 1e-8}
+    kept = np.arange(len(all_z))
     while True:
         begin, bounds = np.full(len(kept), 1 / len(kept)), [(0, None)] * len(kept)
-        found = minimize(loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=bounds, options=exact).x
+        found = minimize(
+            loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=bounds, options={"ftol": 1e-12, "gtol": 1e-8}
+        ).x
         if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
             found = begin
         share = found / found.sum()

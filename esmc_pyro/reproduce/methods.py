@@ -113,15 +113,18 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
 
 def _choose_default(rows: Rows, seed: int) -> Chosen:
     found = _whole(default.search(rows.X, torch.as_tensor(rows.Y), None, {}, candidate_kinds(rows.all_X), seed=seed))
-    return asdict(found.settings)
+    return {"members": [{"weight": weight} | asdict(settings) for settings, weight in found.members]}
 
 
 def _fit_default(chosen: Chosen, rows: Rows, seed: int) -> Scorer:
-    settings, y = default.Settings(**chosen), torch.as_tensor(rows.Y)
-    made, x = default.map_features(rows.all_X, y, settings, seed)
+    members = []
+    for member in chosen.get("members", [chosen]):  # records of before there were stacks have one
+        settings = {name: value for name, value in member.items() if name != "weight"}
+        members.append((default.Settings(**settings), member.get("weight", 1.0)))
     # as of the baselines, scores are asked for, and they need no spread
-    posterior = _whole(default.fit_settings(x, y, settings, seed=seed, spread=False))
-    return lambda new: posterior.predict(made(new)).numpy()
+    stack = default.fit_stack(rows.all_X, torch.as_tensor(rows.Y), members, seed=seed, spread=False)
+    _whole(stack.lead.posterior)
+    return lambda new: stack.predict(new).numpy()
 
 
 METHODS: dict[str, Method] = {

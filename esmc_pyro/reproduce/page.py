@@ -166,5 +166,8 @@ def _chosen(tuned: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _settings(text: str) -> str:
     chosen = json.loads(text)
-    words = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in chosen.items()}
-    return ", ".join(f"{name} {value}" for name, value in words.items() if value is not None)
+    parts = []
+    for member in chosen.get("members", [chosen]):
+        words = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in member.items()}
+        parts.append(", ".join(f"{name} {value}" for name, value in words.items() if value is not None))
+    return "; ".join(parts)
