@@ -295,9 +295,17 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         """``E[z]`` of every label, the paper's plug-in: rows x K. Larger is more suitable."""
         return self._frame(self._z(X).numpy(), X)
 
-    def predict_proba(self, X: Any) -> Any:
-        """``P(y = 1)`` of every label, calibrated on held-out training rows: rows x K."""
-        return self._frame(self._calibrated(self._z(X)).float().numpy(), X)
+    def predict_proba(self, X: Any, draws: int | None = None) -> Any:
+        """``P(y = 1)`` of every label, calibrated on held-out training rows: rows x K.
+
+        That of the plug-in ``E[z]``; or with ``draws``, its mean over so many posterior draws of ``z``, which is nearer
+        one half where the posterior is wide.
+        """
+        if draws is None:
+            return self._frame(self._calibrated(self._z(X)).float().numpy(), X)
+        check_number(draws, "draws", low=1, whole=True)
+        blocks = self.stack_.z_draws(self._rows(X), draws, self.random_state)
+        return self._frame(torch.cat([self._calibrated(z).mean(0) for _, z in blocks]).float().numpy(), X)
 
     @torch.no_grad()
     def suitability(self, X: Any, draws: int = 30) -> Any:

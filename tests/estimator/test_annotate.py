@@ -65,6 +65,19 @@ def test_complete_finds_removed_labels(make_data: Make) -> None:
     assert truth[:20].mean() > 2 * truth.mean()
 
 
+def test_probabilities_by_draws_are_the_mean_over_the_posterior(fitted: ESMCClassifier, make_data: Make) -> None:
+    X = make_data()[0][:5]
+    z = torch.as_tensor(fitted.sample_posterior(X, 600, ["z"])["z"])
+    p = fitted._calibrated(z).numpy()
+    ours = fitted.predict_proba(X, draws=600)
+    assert (np.abs(ours - p.mean(0)) < 4 * 2**0.5 * p.std(0) / len(p) ** 0.5 + 1e-4).all()
+    plug_in = fitted.predict_proba(X)
+    clear = np.abs(plug_in - 0.5) > 0.2
+    assert (np.abs(ours - 0.5)[clear] < np.abs(plug_in - 0.5)[clear] + 0.02).all()
+    with pytest.raises(ValueError, match="draws must be a whole number of at least 1; got 0"):
+        fitted.predict_proba(X, draws=0)
+
+
 def _one_layer(v_loc: float, scale: float) -> tuple[Posterior, np.ndarray]:
     """One label, one pseudo-instance at 0: z of a row there is normal, with known mean and variance."""
     x = torch.zeros(1, 1)
