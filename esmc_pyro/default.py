@@ -44,7 +44,7 @@ from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.relevance import feature_weights
-from esmc_pyro.search_memory import SearchMemory
+from esmc_pyro.search_memory import SearchMemory, key_of
 from esmc_pyro.stack import Member, Stack
 from esmc_pyro.tensor_file import fingerprint
 
@@ -120,15 +120,31 @@ class Search:
     """The best settings, what was tried, and held-out ``z`` and labels for thresholds and calibration.
 
     ``members`` are the settings to fit, with their weights, the heaviest first: the best alone, or a stack of several
-    (``stack.weights``), and ``z`` is theirs. ``tried`` has their weights too.
+    (``stack.member_weights``). ``member_z`` are theirs; ``tried`` has the weights too.
     """
 
     settings: Settings
     tried: pd.DataFrame
-    z: Tensor
+    member_z: tuple[Tensor, ...]
     Y: Tensor
     members: tuple[tuple[Settings, float], ...]
     interrupted: bool = False
+
+    @property
+    def z(self) -> Tensor:
+        """The held-out ``z`` of the stack, n x K."""
+        parts = [weight * z for (_, weight), z in zip(self.members, self.member_z, strict=True)]
+        return torch.stack(parts).sum(0)
+
+    def first(self, count: int) -> Search:
+        """What remains if only so many members are fitted."""
+        if count == len(self.members):
+            return self
+        total = sum(weight for _, weight in self.members[:count])
+        heaviest = self.tried["weight"].sort_values(ascending=False, kind="stable").index[:count]
+        weight = self.tried["weight"].where(self.tried.index.isin(heaviest), 0.0) / total
+        members = tuple((settings, weight / total) for settings, weight in self.members[:count])
+        return replace(self, tried=self.tried.assign(weight=weight), members=members, member_z=self.member_z[:count])
 
 
 def pseudo_count(N: int) -> int:
@@ -276,14 +292,15 @@ def fit_stack(
     """
     fitted: list[Member] = []
     maps: dict[tuple[str, bool], tuple[FeatureMap, Tensor]] = {}
-    for place, (settings, weight) in enumerate(members):
+    for settings, weight in members:
         key = settings.features, settings.relevance
         try:
             if key not in maps:
                 maps[key] = map_features(X, Y, settings, seed, checkpoint=checkpoint)
             posterior = fit_settings(
-                maps[key][1], Y, settings, likelihood, seed=seed, checkpoint=checkpoint, name=f"fit {place}", **options
-            )
+                maps[key][1], Y, settings, likelihood, seed=seed, checkpoint=checkpoint,
+                name=f"fit {key_of(settings)}", **options,
+            )  # fmt: skip
         except KeyboardInterrupt:
             if not fitted:
                 raise
@@ -327,7 +344,7 @@ def search(
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched.
     Where there are no more, several of those tried make a stack: they are hard to tell apart then, and together better
-    than the best (``stack.weights``; all with one likelihood, one that learns nothing).
+    than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
@@ -371,7 +388,7 @@ def search(
 
 def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
     columns = [*asdict(settings), "score", "weight"]
-    return Search(settings, pd.DataFrame(columns=columns), Y[:0], Y[:0], ((settings, 1.0),), interrupted)
+    return Search(settings, pd.DataFrame(columns=columns), (Y[:0],), Y[:0], ((settings, 1.0),), interrupted)
 
 
 def _climb(
@@ -435,26 +452,16 @@ def _climb(
     if best not in found:
         return _untried(best, Y, interrupted=True)
     shares = {best: 1.0}
-    if stacked and not any(stopped) and not (likelihood is not None and likelihood.LEARNS):
-        shares = _stack_shares({settings: z for settings, (_, z) in found.items()}, Y_held, likelihood)
+    learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
+    if stacked and not learns and not any(stopped) and np.isfinite(found[best][0]):
+        alike = [settings for settings in found if settings.B == best.B]  # so that their z mean the same
+        shared = likelihood_of(best) if likelihood is None else likelihood
+        try:
+            weights = stack.member_weights([found[settings][1] for settings in alike], Y_held, shared)
+            shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
+        except KeyboardInterrupt:
+            stopped.append(True)
     members = tuple(sorted(shares.items(), key=lambda member: -member[1]))
-    z = torch.stack([share * found[settings][1] for settings, share in members]).sum(0)
-    weights = [shares.get(settings, 0.0) for settings in found]
-    return Search(best, pd.DataFrame(tried).assign(weight=weights), z, Y_held, members, any(stopped))
-
-
-def _stack_shares(z: Mapping[Settings, Tensor], Y: Tensor, likelihood: Likelihood | None) -> dict[Settings, float]:
-    """The weights of a stack of settings with one ``B``, so that their ``z`` mean the same: of the ``B`` with the
-    highest score.
-    """
-    best: dict[Settings, float] = {}
-    highest = -np.inf
-    for B in dict.fromkeys(settings.B for settings in z):
-        alike = [settings for settings in z if settings.B == B]
-        shared = likelihood_of(alike[0]) if likelihood is None else likelihood
-        found = zip(alike, stack.weights([z[settings] for settings in alike], Y, shared).tolist(), strict=True)
-        shares = {settings: share for settings, share in found if share}
-        score = held_out_score(Y, torch.stack([share * z[settings] for settings, share in shares.items()]).sum(0))
-        if not best or score > highest:  # a score may be NaN
-            best, highest = shares, score
-    return best
+    tried_weights = [shares.get(settings, 0.0) for settings in found]
+    z = tuple(found[settings][1] for settings, _ in members)
+    return Search(best, pd.DataFrame(tried).assign(weight=tried_weights), z, Y_held, members, any(stopped))

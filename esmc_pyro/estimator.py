@@ -156,6 +156,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,
                 checkpoint=kept,
             )  # fmt: skip
+            found = found.first(len(fitted.members))  # Ctrl-C may have left some out
             self.search_ = found.tried
             held_z, held_y = found.z, found.Y
         else:
@@ -203,11 +204,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return make_likelihood(self.likelihood, Y, **({} if self.B is None else {"B": self.B}))
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
-        """Take in new rows without starting over (``online.take_in``); the first call is ``fit``.
+        """Take in new rows without starting over (``online.take_in_stack``); the first call is ``fit``.
 
         The posterior so far is the prior of what comes: means move, precisions add up, and new rows become
         pseudo-instances while there is room. Settings, label coupling and frequencies, feature map, calibration and
-        threshold stay. ``classes`` is not used: the columns of ``Y`` say what the labels are.
+        threshold stay. ``classes`` is not used: the columns of ``Y`` say what the labels are. Ctrl-C keeps what is
+        reached, or, of a stack of several members, leaves all as they were and is raised.
         """
         if not self._is_default():
             raise ValueError(
@@ -298,8 +300,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, draws: int | None = None) -> Any:
         """``P(y = 1)`` of every label, calibrated on held-out training rows: rows x K.
 
-        That of the plug-in ``E[z]``; or with ``draws``, its mean over so many posterior draws of ``z``, which is nearer
-        one half where the posterior is wide.
+        That of the plug-in ``E[z]``, for which the calibration is; or with ``draws``, the mean over so many posterior
+        draws of ``z``, which is nearer one half where the posterior is wide.
         """
         if draws is None:
             return self._frame(self._calibrated(self._z(X)).float().numpy(), X)

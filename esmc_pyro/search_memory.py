@@ -44,19 +44,20 @@ class SearchMemory:
 
     def get(self, settings: Any) -> tuple[float, Tensor] | None:
         """The score of these settings and their held-out ``z``; None if they were not tried."""
-        return self._found.get(_key(settings))
+        return self._found.get(key_of(settings))
 
     def put(self, settings: Any, score: float, z: Tensor) -> None:
         """Keep the score of these settings and their held-out ``z``."""
         if self._section is None:
             return
-        self._found[_key(settings)] = score, z
+        self._found[key_of(settings)] = score, z
         # as text, because a score may be NaN, which JSON has no word for
         scores = {key: repr(value) for key, (value, _) in self._found.items()}
         self._section.put(self._origin, {"scores": scores}, {key: z for key, (_, z) in self._found.items()})
 
 
-def _key(settings: Any) -> str:
+def key_of(settings: Any) -> str:
+    """These settings as text, with kernels and likelihoods by checksum."""
     return "; ".join(f"{field.name}={_text(getattr(settings, field.name))}" for field in fields(settings))
 
 

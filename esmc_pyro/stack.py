@@ -1,9 +1,10 @@
 """Several fits as one: members whose ``z`` are averaged with weights that held-out rows chose (stacking).
 
-What held-out rows prefer is uncertain where they are few, and the best of many candidates is partly the luckiest. A
-weighted mean of several is better than any of them, and as a posterior it is their mixture: a draw comes from member
-``g`` with probability ``w_g``, and ``E[z] = sum_g w_g E_g[z]``. (Stacking: Wolpert, 1992; of Bayesian predictions: Yao,
-Vehtari, Simpson and Gelman, 2018.)
+What held-out rows prefer is uncertain where they are few, and the best of many candidates is partly the luckiest: on
+new rows a weighted mean of several does better, even where it scores less on the rows that chose (benchmarks/results/
+ablation.md). As a posterior it is their mixture: a draw comes from member ``g`` with probability ``w_g``, and ``E[z] =
+sum_g w_g E_g[z]``. The weights are those of the mean, the plug-in that predicts (Wolpert, 1992, stacks predictions so);
+those of Yao, Vehtari, Simpson and Gelman (2018) are of the mixture's density.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from esmc_pyro.models import Likelihood
 from esmc_pyro.objectives import propagate
 from esmc_pyro.posterior import SITES, Posterior
 from esmc_pyro.randomness import seeded
+from esmc_pyro.validation import check_number
 
 if TYPE_CHECKING:
     from esmc_pyro.default import Settings
@@ -32,39 +34,43 @@ if TYPE_CHECKING:
 LEAST_WEIGHT = 0.05  # a member with less is not worth its fit
 
 
-def weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArray[np.float64]:
+def member_weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArray[np.float64]:
     """The weights ``w_g >= 0``, ``sum_g w_g = 1``, of held-out ``z_g`` (each n x K) for labels ``Y`` (n x K).
 
-    They maximise ``sum ln p(y | sum_g w_g z_g)`` over the known labels, first without their sum being one: how large
-    ``z`` should be is for the calibration to say. Those below ``LEAST_WEIGHT`` become 0 and the others are chosen anew.
+    They maximise ``sum ln p(y | sum_g w_g z_g)`` over the known labels, first without their sum being one: calibration
+    follows. While one is below ``LEAST_WEIGHT``, the lightest is left out and the others are chosen anew.
     """
     known = ~torch.isnan(Y)
     y = torch.nan_to_num(Y).double()
     # its numbers are in single precision; the copy leaves the caller's as they are
     likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
-    all_z = torch.stack(list(z)).double()
+    flat = torch.stack([part.flatten() for part in z]).double()
+    if not torch.isfinite(flat).all():
+        raise ValueError(f"z must be finite; got {flat[~torch.isfinite(flat)][0].item()}")
 
-    def loss(w: npt.NDArray[np.float64], chosen: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
-        mean = torch.einsum("g,gnk->nk", torch.from_numpy(w), chosen).requires_grad_(True)
+    def loss(w: npt.NDArray[np.float64], parts: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
+        mean = (torch.from_numpy(w) @ parts).view_as(y).requires_grad_(True)
         with torch.enable_grad():
             value = -(likelihood.log_prob(y, mean) * known).sum() / len(y)
         (slope,) = torch.autograd.grad(value, mean)
-        return value.item(), torch.einsum("gnk,nk->g", chosen, slope).numpy()
+        return value.item(), (parts @ slope.flatten()).numpy()
 
-    kept = np.arange(len(all_z))
+    kept = np.arange(len(flat))
+    begin = np.full(len(kept), 1 / len(kept))
     while True:
-        begin, bounds = np.full(len(kept), 1 / len(kept)), [(0, None)] * len(kept)
         found = minimize(
-            loss, begin, (all_z[kept],), "L-BFGS-B", jac=True, bounds=bounds, options={"ftol": 1e-12, "gtol": 1e-8}
-        ).x
+            loss, begin, (flat,), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept),
+            options={"ftol": 1e-12, "gtol": 1e-8},
+        ).x  # fmt: skip
         if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
             found = begin
         share = found / found.sum()
-        heavy = share >= min(LEAST_WEIGHT, share.max())
-        if heavy.all():
+        if share.min() >= min(LEAST_WEIGHT, share.max()):
             break
-        kept = kept[heavy]
-    chosen = np.zeros(len(all_z))
+        stays = share > 0
+        stays[share.argmin()] = False
+        kept, begin, flat = kept[stays], found[stays], flat[torch.from_numpy(stays)]
+    chosen = np.zeros(len(z))
     chosen[kept] = share
     return chosen
 
@@ -98,36 +104,42 @@ class Stack:
 
     def mapped(self, X: Any) -> list[Tensor]:
         """The rows of ``X`` as each member sees them."""
-        return [
-            # the authors' presets compute in float64
-            member.feature_map(X).to(member.posterior.model.layers[0].pseudo_instances.dtype)
-            for member in self.members
-        ]
+        made: dict[int, Tensor] = {}
+        for member in self.members:
+            if id(member.feature_map) not in made:
+                x = member.feature_map(X)
+                # the authors' presets compute in float64
+                made[id(member.feature_map)] = x.to(member.posterior.model.layers[0].pseudo_instances.dtype)
+        return [made[id(member.feature_map)] for member in self.members]
 
     def predict(self, X: Any) -> Tensor:
         """``sum_g w_g E_g[z]``, rows x K."""
-        parts = [
-            member.posterior.predict(x) * member.weight for member, x in zip(self.members, self.mapped(X), strict=True)
-        ]
-        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+        total: Any = 0.0
+        for member, x in zip(self.members, self.mapped(X), strict=True):
+            total = total + member.weight * member.posterior.predict(x)
+        return total
 
-    def _shares(self, draws: int, seed: int) -> list[int]:
-        """How many of the draws each member makes: ``w_g draws`` in the mean over seeds, and never off by one."""
+    def _shares(self, draws: int, seed: int) -> tuple[list[int], Tensor]:
+        """How many of the draws each member makes, and an order that mixes them.
+
+        A share is ``w_g draws`` in the mean over seeds, and never off by one.
+        """
+        check_number(draws, "draws", low=1, whole=True)
+        rng = np.random.default_rng(seed)
         ends = np.cumsum([member.weight for member in self.members])
-        places = (np.arange(draws) + np.random.default_rng(seed).random()) / draws
-        which = np.minimum(np.searchsorted(ends, places), len(ends) - 1)
-        return np.bincount(which, minlength=len(ends)).tolist()
+        which = np.searchsorted(ends, (np.arange(draws) + rng.random()) / draws)
+        shares = np.bincount(np.minimum(which, len(ends) - 1), minlength=len(ends)).tolist()
+        return shares, torch.from_numpy(rng.permutation(draws) if len(ends) > 1 else np.arange(draws))
 
     def sample(self, X: Any, draws: int = 100, sites: Sequence[str] = SITES, *, seed: int = 0) -> dict[str, Tensor]:
         """Joint draws of the sites (``Posterior.sample``), draws x rows x K each; each from one member."""
+        shares, order = self._shares(draws, seed)
         parts = [
             member.posterior.sample(x, share, sites, seed=seed + place)
-            for place, (member, x, share) in enumerate(
-                zip(self.members, self.mapped(X), self._shares(draws, seed), strict=True)
-            )
+            for place, (member, x, share) in enumerate(zip(self.members, self.mapped(X), shares, strict=True))
             if share
         ]
-        return {site: torch.cat([part[site] for part in parts]) for site in sites}
+        return {site: torch.cat([part[site] for part in parts])[order] for site in sites}
 
     @torch.no_grad()
     def z_draws(self, X: Any, draws: int, seed: int, block: int = 1024) -> Iterator[tuple[slice, Tensor]]:
@@ -136,7 +148,7 @@ class Stack:
         With the doubly stochastic guide ``u`` is integrated out a row at a time (``objectives.propagate``): each entry
         has its exact marginal, and no draw costs an M x M factor. Other guides are sampled.
         """
-        mapped, shares = self.mapped(X), self._shares(draws, seed)
+        (shares, order), mapped = self._shares(draws, seed), self.mapped(X)
         with seeded(seed):
             for start in range(0, len(mapped[0]), block):
                 rows = slice(start, min(start + block, len(mapped[0])))
@@ -145,7 +157,7 @@ class Stack:
                     for member, x, share in zip(self.members, mapped, shares, strict=True)
                     if share
                 ]
-                yield rows, torch.cat(parts)
+                yield rows, torch.cat(parts)[order]
 
     @torch.no_grad()
     def similarity(self, X: Any) -> Tensor:

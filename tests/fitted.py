@@ -37,9 +37,11 @@ def quick(curved: bool = False, stacked: bool = False) -> Iterator[None]:
         scores = itertools.count() if curved else itertools.count(0, -1)
         patch.setattr(default, "held_out_score", lambda Y, z: float(next(scores)))
         if not stacked:
-            patch.setattr(stack, "weights", lambda z, Y, likelihood: np.eye(len(z))[-1 if curved else 0])
+            patch.setattr(stack, "member_weights", lambda z, Y, likelihood: np.eye(len(z))[-1 if curved else 0])
         else:
-            patch.setattr(stack, "weights", lambda z, Y, likelihood: np.arange(1, len(z) + 1) / sum(range(len(z) + 1)))
+            patch.setattr(
+                stack, "member_weights", lambda z, Y, likelihood: np.arange(1, len(z) + 1) / sum(range(len(z) + 1))
+            )
         yield
 
 

@@ -155,6 +155,7 @@ def test_all_members_come_back(tmp_path):
         (lambda members: members[1].update(more=1), "mean nothing here"),
         (lambda members: members.pop(), "must sum to 1"),
         (lambda members: members[2].pop("guide"), "must have the field 'guide'"),
+        (lambda members: members[1]["model"]["likelihood"]["arguments"].update(lambda_=2.0), "one likelihood"),
     ],
 )
 def test_members_that_do_not_fit_are_refused(tmp_path, change, sentence):

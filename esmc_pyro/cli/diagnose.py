@@ -58,7 +58,7 @@ def diagnose(
     alone = "" if len(members) == 1 else f", the heaviest of {len(members)} members (weight {members[0].weight:.2f})"
     write_diagnosis(
         classifier.posterior_,
-        classifier.stack_.mapped(X)[0],
+        classifier.feature_map_(X).to(classifier.model_.layers[0].pseudo_instances.dtype),
         label_frame(rows.Y, classifier.label_names_).to_numpy(),
         page,
         name=f"{dataset.name}{alone}",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy import sparse
 from torch import Tensor
@@ -90,17 +90,14 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
         _decode_member(description, _part(given, prefix), inputs, len(label_names))
         for description, prefix in zip(described, prefixes, strict=True)
     ]
-    total = sum(member.weight for member in members)
-    if abs(total - 1) > 1e-9:
-        raise ModelFileError(f"the weights of the members must sum to 1; got {total}")
-    counts = [member.posterior.model.layers[0].pseudo_count for member in members]
-    if len(set(counts)) > 1:
-        raise ModelFileError(f"the members must have equally many pseudo-instances; got {counts!s:.100}")
-    if search is not None and "weight" not in search and members[0].settings is not None:  # of version 1 or 2
-        chosen = asdict(members[0].settings)
-        records = search.drop(columns="score", errors="ignore").to_dict("records")
-        search["weight"] = [float(all(chosen.get(str(k)) == v for k, v in record.items())) for record in records]
-    pseudo_rows, pseudo_labels = _decode_pseudo(tensors, counts[0], len(label_names))
+    _check_members(members, described)
+    if search is not None and (
+        search.get("weight", pd.Series(["none"])).dtype != float or (search["weight"] < 0).any()
+    ):
+        raise ModelFileError("the table 'search' must have a column 'weight' of numbers that are not negative")
+    pseudo_rows, pseudo_labels = _decode_pseudo(
+        tensors, members[0].posterior.model.layers[0].pseudo_count, len(label_names)
+    )
     tensors.done()
 
     made = kind(**arguments)
@@ -116,7 +113,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
 
 def _as_now(content: Any, given: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """The content of a file of version 1 or 2, whose one fit stood beside the rest, as this version writes it."""
-    if not isinstance(content, dict) or "model" not in content:
+    if not isinstance(content, dict) or "members" in content or "model" not in content:
         return content, given
     own = ("features.", "layers.", "likelihood", "guide.", "history", "settings")
     moved = {f"{MEMBER.format(0)}{name}" if name.startswith(own) else name: tensor for name, tensor in given.items()}
@@ -127,7 +124,38 @@ def _as_now(content: Any, given: dict[str, Tensor]) -> tuple[Any, dict[str, Tens
     content["inputs"] = features.count("inputs")
     content["members"] = [member | {"weight": 1.0, "features": features.choice("kind", KINDS)}]
     features.done()
+    if isinstance(content.get("search"), list):
+        content["search"] = [*content["search"], _old_weights(content["search"], member.get("settings"))]
     return content, moved
+
+
+def _old_weights(columns: list[Any], settings: Any) -> dict[str, Any]:
+    """The column of weights that a search of version 1 or 2 lacks: one for the last line with these settings.
+
+    A kernel that is an object is the same in all lines.
+    """
+    given = {column["name"]: column["items"] for column in columns if isinstance(column, dict) and "items" in column}
+    rows = len(given.get("score", []))
+    names = [name for name in given if isinstance(settings, dict) and not isinstance(settings.get(name, {}), dict)]
+    chosen = [row for row in range(rows) if all(given[name][row : row + 1] == [settings[name]] for name in names)]
+    return {
+        "name": "weight",
+        "kind": "float64",
+        "items": [float(row == chosen[-1]) if chosen else 0.0 for row in range(rows)],
+    }
+
+
+def _check_members(members: list[Member], described: list[dict[str, Any]]) -> None:
+    """They can be one stack."""
+    total = sum(member.weight for member in members)
+    if abs(total - 1) > 1e-9:
+        raise ModelFileError(f"the weights of the members must sum to 1; got {total}")
+    points = [member.posterior.model.layers[0].pseudo_instances for member in members]
+    if len({(len(point), point.dtype) for point in points}) > 1:
+        raise ModelFileError("the members must have equally many pseudo-instances of one type")
+    likelihoods = [description["model"]["likelihood"] for description in described]
+    if any(likelihood != likelihoods[0] for likelihood in likelihoods):
+        raise ModelFileError(f"the members must have one likelihood; got {likelihoods!s:.200}")
 
 
 def _part(given: dict[str, Tensor], prefix: str) -> Tensors:

@@ -11,11 +11,11 @@ import torch
 from fitted import data, fitted, quick
 from scipy.special import expit
 
-from esmc_pyro import ESMCClassifier, default, online, stack
+from esmc_pyro import ESMCClassifier, calibration, default, online, stack
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint
-from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Likelihood
+from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Gaussian, Likelihood
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.stack import Member, Stack
 
@@ -45,7 +45,7 @@ def test_no_other_weights_explain_the_labels_better(likelihood: Likelihood, monk
         return max(float(term[~torch.isnan(Y)].sum()) for term in terms)
 
     with torch.no_grad():
-        chosen = stack.weights(z, Y, likelihood)
+        chosen = stack.member_weights(z, Y, likelihood)
         steps = np.linspace(0, 1, 11)
         grid = [np.array([a, b, 1 - a - b]) for a, b in itertools.product(steps, steps) if a + b <= 1 + 1e-9]
         assert chosen.sum() == pytest.approx(1)
@@ -57,7 +57,9 @@ def test_weights_are_those_that_made_the_labels() -> None:
     runs = []
     for start in range(0, 4000, 400):
         z, Y = _problem((0.7, 0.3), n=4000)
-        runs.append(stack.weights([part[start : start + 400] for part in z], Y[start : start + 400], Bernoulli()))
+        runs.append(
+            stack.member_weights([part[start : start + 400] for part in z], Y[start : start + 400], Bernoulli())
+        )
     mean, error = np.mean(runs, 0), np.std(runs, 0, ddof=1) / len(runs) ** 0.5
     assert np.abs(mean - [0.7, 0.3]).max() < 4 * error.max()
     assert error.max() < 0.05
@@ -65,15 +67,15 @@ def test_weights_are_those_that_made_the_labels() -> None:
 
 def test_light_members_are_left_out() -> None:
     z, Y = _problem((0.75, 0.22, 0.03), n=4000)
-    chosen = stack.weights(z, Y, Bernoulli())
+    chosen = stack.member_weights(z, Y, Bernoulli())
     assert chosen[2] == 0
-    assert np.allclose(chosen[:2], stack.weights(z[:2], Y, Bernoulli()), atol=1e-4)
+    assert np.allclose(chosen[:2], stack.member_weights(z[:2], Y, Bernoulli()), atol=1e-4)
 
 
 def test_without_anything_to_tell_members_apart_there_still_is_one() -> None:
     z, Y = _problem((0.5, 0.5), n=20)
     for labels in (torch.full_like(Y, torch.nan), (z[0] + z[1] < 0).float()):  # nothing known; the opposite of z
-        chosen = stack.weights(z, labels, Bernoulli())
+        chosen = stack.member_weights(z, labels, Bernoulli())
         assert chosen.sum() == pytest.approx(1)
         assert np.isfinite(chosen).all()
 
@@ -112,7 +114,7 @@ def test_the_mean_of_the_mixture_is_what_is_predicted() -> None:
 
 def test_every_member_draws_its_share_in_the_mean_over_seeds() -> None:
     made = Stack([_member(0.6, 0.0), _member(0.25, 0.0), _member(0.15, 0.0)])
-    shares = np.array([made._shares(3, seed) for seed in range(2000)])
+    shares = np.array([made._shares(3, seed)[0] for seed in range(2000)])
     assert (shares.sum(1) == 3).all()
     expected = 3 * np.array([0.6, 0.25, 0.15])
     assert (np.abs(shares - expected) < 1).all()
@@ -134,10 +136,25 @@ def test_similarity_is_the_mean_over_members() -> None:
 # --- the default ------------------------------------------------------------------------------------------------------
 
 
+CANDIDATES = (
+    ({"kernel": "rbf", "lengthscale": 4.0, "amplitude": 16.0},),
+    ({"lengthscale": 2.0},),
+    ({"amplitude": 0.5},),
+)
+
+
+@pytest.fixture
+def real_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates that differ, so that several have a weight."""
+    monkeypatch.setattr(default, "CANDIDATES", CANDIDATES)
+
+
+@pytest.mark.usefixtures("real_search")
 def test_the_default_averages_its_members(make_data: Make) -> None:
     X, Y = make_data(60)
-    model = ESMCClassifier(features="standard").fit(X, Y)
+    model = ESMCClassifier().fit(X, Y)
     members = model.stack_.members
+    assert len(members) > 1
     weights = model.search_["weight"].to_numpy()
     assert weights.sum() == pytest.approx(1)
     assert sorted(weights[weights > 0], reverse=True) == [member.weight for member in members]
@@ -147,18 +164,103 @@ def test_the_default_averages_its_members(make_data: Make) -> None:
     assert model.search_["B"][weights > 0].nunique() == 1  # the z of one likelihood mean the same
 
 
-def test_a_stack_of_the_held_out_rows_is_not_below_the_best(make_data: Make) -> None:
+@pytest.mark.usefixtures("real_search")
+def test_a_stack_explains_held_out_labels_better_than_its_members(make_data: Make) -> None:
     X, Y = make_data(60)
+    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
+    assert len(found.members) > 1
+    likelihood = default.likelihood_of(found.members[0][0])
+
+    def explained(z: torch.Tensor) -> float:
+        return max(float(likelihood.log_prob(found.Y, scale * z).sum()) for scale in np.linspace(0.05, 4, 200))
+
+    assert all(explained(found.z) > explained(z) for z in found.member_z)
+
+
+@pytest.mark.usefixtures("real_search")
+def test_what_remains_of_a_search_when_members_are_left_out(make_data: Make) -> None:
+    X, Y = make_data(60)
+    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
+    assert found.first(len(found.members)) is found
+    one = found.first(1)
+    assert one.members == ((found.members[0][0], 1.0),)
+    assert torch.equal(one.z, found.member_z[0])
+    assert sorted(one.tried["weight"]) == [0.0] * (len(one.tried) - 1) + [1.0]
+    assert one.tried["weight"].idxmax() == found.tried["weight"].idxmax()
+
+
+@pytest.mark.usefixtures("real_search")
+def test_calibration_is_that_of_the_members_that_were_fitted(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(60)
+    fit, calls = default.fit_settings, itertools.count()
+
+    def stop_at_second(*args: object, **options: object) -> Posterior:
+        if "name" in options and next(calls) == 1:
+            raise KeyboardInterrupt
+        return fit(*args, **options)
+
+    monkeypatch.setattr(default, "fit_settings", stop_at_second)
+    model = ESMCClassifier().fit(X, Y)
+    assert len(model.stack_.members) == 1
+    assert model.posterior_.interrupted
+    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity")).first(1)
+    assert model.calibration_ == calibration.fit(model._log_odds(found.z), found.Y)
+    assert model.search_["weight"].tolist() == found.tried["weight"].tolist()
+
+
+@pytest.mark.usefixtures("real_search")
+def test_ctrl_c_while_weights_are_found_ends_at_the_best(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(60)
+
+    def interrupted(*args: object) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stack, "member_weights", interrupted)
     found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
-    assert sum(weight for _, weight in found.members) == pytest.approx(1)
+    assert found.interrupted
+    assert found.members == ((found.settings, 1.0),)
 
-    def loss(values: torch.Tensor, B: float) -> float:
-        return -float(default.likelihood_of(default.Settings(B=B)).log_prob(found.Y, values).mean())
 
-    # each candidate at the scale of its own optimum is in the hull of the stack; the lead alone is not better
-    alone = default.search(X, torch.as_tensor(Y), None, {}, ("standard",), candidates=())
-    assert len(alone.members) == 1
-    assert min(loss(s * found.z, found.members[0][0].B) for s in np.linspace(0.3, 2, 35)) < loss(alone.z, 1.0)
+@pytest.mark.usefixtures("real_search")
+def test_a_search_that_was_interrupted_is_gone_on_with(make_data: Make, monkeypatch, tmp_path) -> None:
+    """What is fitted after Ctrl-C in the search is not what the whole search fits; the checkpoint bears both."""
+    X, Y = make_data(60)
+    whole = ESMCClassifier().fit(X, Y)
+    calls = itertools.count()
+    with monkeypatch.context() as patch:
+        fit = default.fit_settings
+
+        def cut(*args: object, **options: object) -> Posterior:
+            posterior = fit(*args, **options)
+            if "name" not in options and next(calls) == 6:
+                posterior.interrupted = True
+            return posterior
+
+        patch.setattr(default, "fit_settings", cut)
+        early = ESMCClassifier().fit(X, Y, checkpoint=tmp_path / "c")
+    assert len(early.search_) < len(whole.search_)
+    assert len(early.stack_.members) == 1
+    again = ESMCClassifier().fit(X, Y, checkpoint=tmp_path / "c")
+    np.testing.assert_array_equal(again.decision_function(X), whole.decision_function(X))
+
+
+def test_labels_that_judge_nothing_are_not_stacked(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data(40)
+    monkeypatch.setattr(default, "CANDIDATES", CANDIDATES)
+    assert len(ESMCClassifier().fit(X, np.zeros_like(Y)).stack_.members) == 1  # AUC has no value
+
+
+@pytest.mark.usefixtures("real_search")
+def test_draws_are_counted_and_mixed(make_data: Make) -> None:
+    X, Y = make_data(60)
+    model = ESMCClassifier().fit(X, Y)
+    for draws in (0, -1, 2.5, "3"):
+        for call in (model.sample_posterior, model.suitability, model.predict_proba):
+            with pytest.raises(ValueError, match="draws must be a whole number"):
+                call(X[:2], draws=draws)
+    made = Stack([_member(0.6, 5.0), _member(0.4, -5.0)])
+    z = made.sample(np.zeros((1, 1), dtype=np.float32), 100, ["z"], seed=3)["z"].flatten()
+    assert 15 < int((z[:50] > 0).sum()) < 45  # 60 of the 100, in any order
 
 
 def test_many_rows_are_not_stacked(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +278,8 @@ def test_a_likelihood_that_learns_is_not_stacked(make_data: Make) -> None:
     X, Y = make_data(40)
     with quick(stacked=True):
         assert len(ESMCClassifier(likelihood="eeoe_learned").fit(X, Y).stack_.members) == 1
+        learns = Gaussian(0.5, learn_noise=True)
+        assert len(ESMCClassifier(likelihood=learns).fit(X, Y).stack_.members) == 1
         assert len(ESMCClassifier(likelihood="eeoe", B=2).fit(X, Y).stack_.members) == 4
 
 
