@@ -121,6 +121,7 @@ def page_content(view: View) -> dict[str, Any]:
         "rows": len(view.Y),
         "model": _model_facts(classifier),
         "search": _search_table(classifier),
+        "members": len(classifier.stack_.members),
         "curve": _curve(classifier),
         "metrics": numbers.metric_rows(view.Y, view.z, view.probabilities, view.Y_train),
         "ece": expected_calibration_error(view.Y, view.probabilities),
@@ -150,20 +151,20 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
     weights = ", ".join(f"{member.weight:.2f}" for member in members)
     facts = [
         ("Fitted by", _fitted_by(classifier)),
+        ("Likelihood", likelihood),
+        (
+            "Cut-off of predict",
+            f"{classifier.threshold_:.2f}" if classifier.top_k is None else f"top {classifier.top_k}",
+        ),
         *([("Members", f"{len(members)} fits with weights {weights}; of the first:")] if len(members) > 1 else []),
         ("Features", classifier.feature_map_.kind + ("" if classifier.feature_map_.weights is None else ", weighted")),
         ("Layers", widths),
         *([("Second layer", classifier.settings_.second_layer)] if classifier.settings_ else []),
         ("Kernels", ", ".join(type(layer.kernel).__name__ for layer in model.layers)),
         ("Pseudo-instances", ", ".join(f"{layer.pseudo_count:,}" for layer in model.layers)),
-        ("Likelihood", likelihood),
-        (
-            "Cut-off of predict",
-            f"{classifier.threshold_:.2f}" if classifier.top_k is None else f"top {classifier.top_k}",
-        ),
     ]
     if "seconds" in posterior.history and len(posterior.history):
-        facts.append(("Time of its last fit", f"{posterior.history['seconds'].iloc[-1]:,.1f} s"))
+        facts.append(("Time of the last fit", f"{posterior.history['seconds'].iloc[-1]:,.1f} s"))
     return facts
 
 
@@ -185,8 +186,7 @@ def _search_table(classifier: ESMCClassifier) -> dict[str, Any] | None:
         {"cells": [_cell(record[column]) for column in tried.columns], "chosen": record["weight"] > 0}
         for record in tried.to_dict("records")
     ]
-    members = len(classifier.stack_.members)
-    return {"columns": [str(column) for column in tried.columns], "rows": rows, "members": members}
+    return {"columns": [str(column) for column in tried.columns], "rows": rows}
 
 
 def _cell(value: Any) -> str:

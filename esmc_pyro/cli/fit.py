@@ -161,6 +161,7 @@ def _show(
         "features": dataset.n_features,
         "labels": dataset.n_labels,
         "seconds": round(seconds, 3),
+        "members": len(classifier.stack_.members),  # what follows is of the heaviest
         "epochs": len(classifier.posterior_.history),
         "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
         "chosen": chosen,

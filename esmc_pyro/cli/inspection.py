@@ -72,6 +72,7 @@ def _show_model(path: Path, output: Output) -> None:
         "features": int(classifier.n_features_in_),
         "labels": int(classifier.n_labels_),
         "likelihood": type(model.likelihood).__name__,
+        "members": len(classifier.stack_.members),  # what follows is of the heaviest
         "guide": type(posterior.guide).__name__,
         "layers": [f"{layer.outputs} outputs, {layer.pseudo_count} pseudo-instances" for layer in model.layers],
         "feature_map": str(getattr(classifier.feature_map_, "kind", "")),
