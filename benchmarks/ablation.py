@@ -24,6 +24,7 @@ from torch import Tensor
 from esmc_pyro import default
 from esmc_pyro.default import Settings
 from esmc_pyro.feature_map import candidate_kinds
+from esmc_pyro.files import write_atomic
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.metrics import evaluate
 from esmc_pyro.objectives import MAP, CollapsedELBO
@@ -164,8 +165,8 @@ def main() -> None:
                 done = set(results[KEY].itertuples(index=False, name=None))
                 for line in run(dataset, removed, seed, done):
                     results = pd.concat([results, pd.DataFrame([line])], ignore_index=True)
-                    results.to_csv(path, index=False)
-                    path.with_suffix(".md").write_text(table(results))
+                    write_atomic(path, results.to_csv(index=False))
+                    write_atomic(path.with_suffix(".md"), table(results))
 
 
 if __name__ == "__main__":

@@ -125,6 +125,8 @@ def is_done(cell: dict[str, Any]) -> bool:
 
 def keep(line: dict[str, Any]) -> None:
     """Add a finished cell to the results, unless another run did; one run at a time."""
+    from esmc_pyro.files import write_atomic
+
     with (RESULTS / ".accuracy.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_done(line):
@@ -132,8 +134,8 @@ def keep(line: dict[str, Any]) -> None:
         results = pd.concat([read(), pd.DataFrame([line])], ignore_index=True)
         order = {"dataset": DATASETS, "method": METHODS}
         results = results.sort_values(KEY, key=lambda c: c.map(order[c.name].index) if c.name in order else c)
-        results.to_csv(RESULTS / "accuracy.csv", index=False)
-        (RESULTS / "accuracy.md").write_text(table(results))
+        write_atomic(RESULTS / "accuracy.csv", results.to_csv(index=False))
+        write_atomic(RESULTS / "accuracy.md", table(results))
 
 
 def table(results: pd.DataFrame) -> str:
