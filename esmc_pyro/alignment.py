@@ -3,7 +3,7 @@
 With an isotropic kernel above it, ``c -> c Q`` for any orthogonal ``Q`` (L x L), with ``u_c -> Q' u_c``,
 ``S_z -> S_z Q`` and the slopes of a linear mean of ``z`` ``W -> Q' W``, changes neither the prior of ``u_c`` nor
 ``k(c, S_z)`` nor ``z``. With a length-scale for each dimension (ARD) only those ``Q`` are left that permute the
-dimensions, with their length-scales, and flip signs. So two fits, or two chains, may agree about everything but ``c``.
+dimensions, with their length-scales, and flip signs; so it is with a ``Laplacian``. So two fits, or two chains, may agree about everything but ``c``.
 
 What is identified (``z``, suitability, kernel scales) needs no alignment, and diagnostics belong there. An aligned
 ``c`` is for the eye: alignment removes true posterior variance along the orbit of rotations.
@@ -19,6 +19,7 @@ from pyro.contrib.gp.kernels import Combination, Isotropy, Kernel
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
+from esmc_pyro.models.kernels import distance_norm
 from esmc_pyro.validation import check_choice, check_number
 
 Array = npt.NDArray[np.float64]
@@ -37,7 +38,9 @@ class Aligned(NamedTuple):
 
 
 def symmetry(kernel: Kernel) -> str:
-    """Which maps of its inputs leave ``kernel`` unchanged: ``"rotation"``, or ``"permutation"`` with signs (ARD)."""
+    """Which maps of its inputs leave ``kernel`` unchanged: ``"rotation"``, or ``"permutation"`` with signs (ARD, or
+    ``Laplacian``).
+    """
     if isinstance(kernel, Combination):
         parts = [part for part in (kernel.kern0, kernel.kern1) if isinstance(part, Kernel)]
         return min(symmetry(part) for part in parts)  # the smaller group; "permutation" comes first
@@ -46,7 +49,8 @@ def symmetry(kernel: Kernel) -> str:
             "kernel must be a stationary kernel of all its inputs; got "
             f"{type(kernel).__name__} of inputs {list(kernel.active_dims)}, whose symmetry is not known here"
         )
-    return "rotation" if kernel.lengthscale.dim() == 0 or len(kernel.lengthscale) == 1 else "permutation"
+    one_scale = kernel.lengthscale.dim() == 0 or len(kernel.lengthscale) == 1
+    return "rotation" if one_scale and distance_norm(kernel) == 2 else "permutation"
 
 
 def orthogonal_map(c: Any, reference: Any, symmetry: str = "rotation") -> Array:

@@ -7,7 +7,7 @@ Two layers, ``c`` as wide as there are labels (at most ``WIDTH``)::
 
 ``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting
 is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
-is Laplace's. Up to ``LARGE_ROWS`` rows a few such fits make a ``stack``.
+is Laplace's. A few such fits make a ``stack``: two above ``LARGE_ROWS`` rows, where each takes its time.
 
 Sizes, by the rows N and labels K:
 
@@ -40,6 +40,7 @@ from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.metrics import held_out_score
 from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kernel, rules
+from esmc_pyro.models.kernels import distance_norm
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
@@ -56,6 +57,7 @@ CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS, CURVED_STEPS = 100, 80  # few rows are few batches: more epochs then
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
+LARGE_MEMBERS = 2  # of the stack at most, where there are so many rows
 LEAST_ROWS = 10  # fewer labelled rows are not split
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
@@ -65,7 +67,7 @@ class Settings:
     """What the held-out rows choose.
 
     ``features`` is the kind of feature map; ``relevance`` whether each feature has a weight (``relevance.py``), learned
-    in a first phase at few rows; ``lengthscale`` is in medians of the distance between rows; ``amplitude``
+    in a first phase at few rows; ``lengthscale`` is in medians of the kernel's distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
     prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``. ``B`` is that of ``EEOE``, 1 is
     ``Bernoulli``; it counts where the user names no likelihood.
@@ -99,6 +101,7 @@ KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
     "matern12": ((0.5, 4.0), (1.0, 4.0), (2.0, 6.0), (4.0, 8.0)),
     "matern32": ((1.0, 4.0), (4.0, 16.0)),
     "rbf": ((1.0, 4.0), (4.0, 16.0)),
+    "laplacian": ((0.25, 4.0), (0.35, 4.0), (0.5, 4.0), (1.0, 4.0)),
 }
 # changes to the best settings so far, tried in this order
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
@@ -112,6 +115,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     tuple({"coupling": c} for c in (0.5, 0.95)),
     ({"B": 3.0},),
     ({"curvature": 1.0},),
+    ({"relevance": True}, {"relevance": False}),
 )
 
 
@@ -183,7 +187,8 @@ def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseu
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
     rows = np.sort(rules.choose_pseudo_rows(len(X), pseudo, seed))  # of all rows the order is that of the rows
-    scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed)
+    norm = distance_norm(settings.kernel)
+    scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed, norm=norm)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
     first = Layer(
@@ -342,9 +347,9 @@ def search(
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
-    there are more than ``LARGE_ROWS``, so many say whether to go on that way. What is in ``fixed`` is not searched.
-    Where there are no more, several of those tried make a stack: they are hard to tell apart then, and together better
-    than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
+    there are more than ``LARGE_ROWS``, so many say whether to go on that way, and compare the best with the best that
+    has another kernel. What is in ``fixed`` is not searched. Several of those tried make a stack: together they are
+    better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
@@ -363,23 +368,25 @@ def search(
         return _untried(best, Y)
     # a search that sees few of many rows would choose smoother functions than these bear
     longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
-    groups = (tuple({"features": kind} for kind in kinds[1:]), *candidates)
+    maps = tuple({"features": kind} for kind in kinds)
+    groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
     wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
     changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
     found = _climb(
         X, Y, best, [change for change in changes if change], folds, min(SEARCH_PSEUDO, most), section="search",
-        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}, stacked=len(Y) <= LARGE_ROWS,
-        **common,
+        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)},
+        members=None if len(Y) <= LARGE_ROWS else 1, **common,
     )  # fmt: skip
     if len(Y) <= LARGE_ROWS or found.interrupted or not candidates:
         return found
     further: dict[str, float] = {"amplitude": Times(2), "lengthscale": Times(0.7)}
-    steps = [{name: factor} for name, factor in further.items() for _ in range(2)] + [{"curvature": 1.0}]
+    steps = [{name: factor} for name, factor in further.items() for _ in range(2)]
+    steps += [{"curvature": 1.0}, *_rival(found)]
     steps = [step for step in steps if not settled & set(step)]
     folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
     large = _climb(
         X, Y, found.settings, steps, folds, min(LARGE_PSEUDO, most), section="larger search",
-        given={"best": str(found.settings)}, stacked=False, **common,
+        given={"best": str(found.settings)}, members=LARGE_MEMBERS, **common,
     )  # fmt: skip
     kept, left = (found, large) if large.interrupted else (large, found)
     left.tried["weight"] = 0.0
@@ -391,13 +398,23 @@ def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search
     return Search(settings, pd.DataFrame(columns=columns), (Y[:0],), Y[:0], ((settings, 1.0),), interrupted)
 
 
+def _rival(found: Search) -> list[dict[str, Any]]:
+    """The change from the best settings to the kernel and length-scale of the best ones with another kernel, if any."""
+    others = found.tried[(found.tried["kernel"] != found.settings.kernel) & (found.tried["B"] == found.settings.B)]
+    if others.empty:
+        return []
+    rival = others.loc[others["score"].idxmax()]
+    return [{"kernel": rival["kernel"], "lengthscale": Times(rival["lengthscale"] / found.settings.lengthscale)}]
+
+
 def _climb(
     X: Any, Y: Tensor, best: Settings, changes: Sequence[Mapping[str, Any]],
     folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int, *, likelihood: Likelihood | None, seed: int,
-    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any], stacked: bool,
+    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
+    members: int | None,
 ) -> Search:  # fmt: skip
-    """From ``best``, make each change that raises the score of the held-out rows of ``folds``; ``stacked`` then weighs
-    all that were tried.
+    """From ``best``, make each change that raises the score of the held-out rows of ``folds``; then weigh all that were
+    tried, to keep at most so many ``members``.
     """
     Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
     mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
@@ -453,15 +470,15 @@ def _climb(
         return _untried(best, Y, interrupted=True)
     shares = {best: 1.0}
     learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
-    if stacked and not learns and not any(stopped) and np.isfinite(found[best][0]):
+    if members != 1 and not learns and not any(stopped) and np.isfinite(found[best][0]):
         alike = [settings for settings in found if settings.B == best.B]  # so that their z mean the same
         shared = likelihood_of(best) if likelihood is None else likelihood
         try:
-            weights = stack.member_weights([found[settings][1] for settings in alike], Y_held, shared)
+            weights = stack.member_weights([found[settings][1] for settings in alike], Y_held, shared, members)
             shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
         except KeyboardInterrupt:
             stopped.append(True)
-    members = tuple(sorted(shares.items(), key=lambda member: -member[1]))
+    ordered = tuple(sorted(shares.items(), key=lambda member: -member[1]))
     tried_weights = [shares.get(settings, 0.0) for settings in found]
-    z = tuple(found[settings][1] for settings, _ in members)
-    return Search(best, pd.DataFrame(tried).assign(weight=tried_weights), z, Y_held, members, any(stopped))
+    z = tuple(found[settings][1] for settings, _ in ordered)
+    return Search(best, pd.DataFrame(tried).assign(weight=tried_weights), z, Y_held, ordered, any(stopped))

@@ -9,15 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
+from scipy.special import ndtri
 from sklearn.decomposition import TruncatedSVD
 from torch import Tensor
 
 from esmc_pyro.frames import is_sparse
 from esmc_pyro.validation import check_choice
 
-KINDS = ("identity", "standard", "hellinger", "unit")
+KINDS = ("identity", "standard", "quantile", "hellinger", "unit")
 DENSE_LIMIT = 2**28  # numbers in a dense copy of sparse features; wider ones are projected
 PROJECTED = 512
+QUANTILES = 200  # of each column
+SHARES = (np.arange(QUANTILES) + 0.5) / QUANTILES
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 
 
@@ -39,12 +42,12 @@ def choose_kind(X: Any) -> str:
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
-    """The kinds worth comparing on held-out rows: continuous features may already share a scale, the others speak for
-    themselves. A kind that is named is the only one.
+    """The kinds worth comparing on held-out rows: continuous features may already share a scale, or be better ranked;
+    the others speak for themselves. A kind that is named is the only one.
     """
     check_choice(kind, ("auto", *KINDS), "features")
     chosen = choose_kind(X) if kind == "auto" else kind
-    return ("standard", "identity") if kind == "auto" and chosen == "standard" else (chosen,)
+    return ("standard", "identity", "quantile") if kind == "auto" and chosen == "standard" else (chosen,)
 
 
 def is_wide(X: Any) -> bool:
@@ -54,17 +57,18 @@ def is_wide(X: Any) -> bool:
 
 @dataclass
 class FeatureMap:
-    """``identity``; ``standard``: less the mean, over the standard deviation; ``hellinger``: the square root of each
-    row's shares; ``unit``: rows of length one.
+    """``identity``; ``standard``: less the mean, over the standard deviation; ``quantile``: the normal quantile of the
+    share of training rows below; ``hellinger``: the square root of each row's shares; ``unit``: rows of length one.
 
     ``projection`` (F x 512, the leading singular vectors) stands in for sparse features that are too wide to be held
-    densely: after the shares and lengths of rows, before means and deviations of columns. ``weights`` multiply the
+    densely: after the shares and lengths of rows, before what is done to columns. ``weights`` multiply the
     columns last: how much each says about the labels (``relevance.feature_weights``), None where all count alike.
     """
 
     kind: str
     mean: npt.NDArray[np.float32] | None = None
     scale: npt.NDArray[np.float32] | None = None
+    quantiles: npt.NDArray[np.float32] | None = None
     projection: npt.NDArray[np.float32] | None = None
     weights: npt.NDArray[np.float32] | None = None
 
@@ -81,6 +85,8 @@ class FeatureMap:
             width = max(1, min(PROJECTED, min(X.shape) - 1))
             svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
             made.projection = svd.components_.T.astype(np.float32)
+        if made.kind == "quantile":
+            made.quantiles = np.quantile(made._dense(X), SHARES, axis=0).astype(np.float32)
         if made.kind == "standard":
             dense = made._dense(X).astype(np.float64)
             mean, spread = dense.mean(axis=0), dense.std(axis=0)
@@ -111,10 +117,19 @@ class FeatureMap:
         dense = self._dense(X)
         if self.mean is not None and self.scale is not None:
             dense = (dense - self.mean) / self.scale
+        if self.quantiles is not None:
+            dense = np.stack([_scores(*pair) for pair in zip(dense.T, self.quantiles.T, strict=True)], axis=1)
         if self.weights is not None:
             dense = dense * self.weights
         # a copy where nothing was done: the model must not share memory with the caller's array
         return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
+
+
+def _scores(values: npt.NDArray[Any], quantiles: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The normal quantiles of the shares below ``values``, of equal values that of their middle; ends are the ends."""
+    upper = np.interp(values, quantiles, SHARES)
+    lower = -np.interp(-values, -quantiles[::-1], -SHARES[::-1])
+    return ndtri((upper + lower) / 2)
 
 
 def _norms(X: Any) -> npt.NDArray[Any]:

@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 LEAST_WEIGHT = 0.05  # a member with less is not worth its fit
 
 
-def member_weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> npt.NDArray[np.float64]:
+def member_weights(
+    z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood, most: int | None = None
+) -> npt.NDArray[np.float64]:
     """The weights ``w_g >= 0``, ``sum_g w_g = 1``, of held-out ``z_g`` (each n x K) for labels ``Y`` (n x K).
 
     They maximise ``sum ln p(y | sum_g w_g z_g)`` over the known labels, first without their sum being one: calibration
-    follows. While one is below ``LEAST_WEIGHT``, the lightest is left out and the others are chosen anew.
+    follows. While one is below ``LEAST_WEIGHT``, or more than ``most`` are above zero, the lightest is left out and the
+    others are chosen anew.
     """
     known = ~torch.isnan(Y)
     y = torch.nan_to_num(Y).double()
@@ -65,7 +68,7 @@ def member_weights(z: Sequence[Tensor], Y: Tensor, likelihood: Likelihood) -> np
         if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
             found = begin
         share = found / found.sum()
-        if share.min() >= min(LEAST_WEIGHT, share.max()):
+        if share.min() >= min(LEAST_WEIGHT, share.max()) and (most is None or len(share) <= most):
             break
         stays = share > 0
         stays[share.argmin()] = False

@@ -1,4 +1,4 @@
-"""Kernels by name. Each is one of ``pyro.contrib.gp.kernels``; any other of those can be passed as an object."""
+"""Kernels by name: of ``pyro.contrib.gp.kernels``, and ``Laplacian``. Any other of Pyro's can be passed as an object."""
 
 from __future__ import annotations
 
@@ -8,11 +8,29 @@ import torch
 from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
 from torch import Tensor
 
+
+
+class Laplacian(Isotropy):
+    """``variance * exp(-sum_d |x_d - x'_d| / lengthscale)``: Matern-1/2 in each dimension, their product.
+
+    Functions of few of the dimensions are likelier than under kernels of the Euclidean distance, as they are in trees.
+    """
+
+    def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
+        """``k(X, Z)`` (n x m), ``k(X, X)`` without ``Z``, or its diagonal."""
+        if diag:
+            return self.variance.expand(len(X))
+        x = self._slice_input(X) / self.lengthscale
+        z = x if Z is None else self._slice_input(Z) / self.lengthscale
+        return self.variance * torch.exp(-torch.cdist(x, z, p=1))
+
+
 BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
 
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": RBF,
+    "laplacian": Laplacian,
     "matern12": Exponential,
     "matern32": Matern32,
     "matern52": Matern52,
@@ -53,6 +71,11 @@ def set_lengthscale(kernel: Kernel, lengthscale: float) -> None:
     for part in kernel.modules():
         if isinstance(part, Isotropy):
             part.lengthscale = torch.full_like(part.lengthscale.detach(), float(lengthscale))
+
+
+def distance_norm(kernel: str | Kernel) -> int:
+    """The ``p`` of the distance ``|x - x'|_p`` that length-scales divide: 1 for ``Laplacian`` by itself, else 2."""
+    return 1 if kernel == "laplacian" or isinstance(kernel, Laplacian) else 2
 
 
 def is_stationary(kernel: Kernel) -> bool:

@@ -24,8 +24,8 @@ def pseudo_count(N: int) -> int:
     return round(0.01 * N) if N < 20_000 else 400
 
 
-def lengthscale_from_distances(X: Tensor, rule: str = "paper", rows: int = 1000, seed: int = 0) -> float:
-    """``sigma_c`` from the Euclidean distances between distinct rows (of a random ``rows`` of them).
+def lengthscale_from_distances(X: Tensor, rule: str = "paper", rows: int = 1000, seed: int = 0, norm: int = 2) -> float:
+    """``sigma_c`` from the distances ``|x - x'|_norm`` between distinct rows (of a random ``rows`` of them).
 
     ``"paper"``: twice the mean distance. ``"authors"``: the median, as in their code. Identical rows give 1.
     """
@@ -33,7 +33,7 @@ def lengthscale_from_distances(X: Tensor, rule: str = "paper", rows: int = 1000,
         raise ValueError(f"rule must be 'paper' or 'authors'; got {rule!r}")
     if len(X) > rows:
         X = X[np.random.default_rng(seed).permutation(len(X))[:rows]]
-    distances = torch.nn.functional.pdist(X)
+    distances = torch.nn.functional.pdist(X, norm)
     if not len(distances) or not distances.max() > 0:
         return 1.0
     scale = 2 * distances.mean() if rule == "paper" else distances.median()

@@ -37,10 +37,10 @@ def quick(curved: bool = False, stacked: bool = False) -> Iterator[None]:
         scores = itertools.count() if curved else itertools.count(0, -1)
         patch.setattr(default, "held_out_score", lambda Y, z: float(next(scores)))
         if not stacked:
-            patch.setattr(stack, "member_weights", lambda z, Y, likelihood: np.eye(len(z))[-1 if curved else 0])
+            patch.setattr(stack, "member_weights", lambda z, *rest: np.eye(len(z))[-1 if curved else 0])
         else:
             patch.setattr(
-                stack, "member_weights", lambda z, Y, likelihood: np.arange(1, len(z) + 1) / sum(range(len(z) + 1))
+                stack, "member_weights", lambda z, *rest: np.arange(1, len(z) + 1) / sum(range(len(z) + 1))
             )
         yield
 
@@ -74,6 +74,8 @@ def _arguments() -> dict[str, tuple[dict[str, Any], str]]:
         "default, sparse": ({}, "sparse"),
         "default, wide": ({}, "wide"),
         "default, standard, wide": ({"features": "standard"}, "wide"),
+        "default, quantile, laplacian": ({"features": "quantile", "kernel": "laplacian"}, "dense"),
+        "default, quantile, wide": ({"features": "quantile"}, "wide"),
         "default, sum of kernels": ({"kernel": "rbf+matern12"}, "dense"),
         "default, kernel object": ({"kernel": doubled}, "dense"),
         "bernoulli": (svi | {"likelihood": "bernoulli", "random_state": 4}, "dense"),

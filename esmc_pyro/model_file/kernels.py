@@ -10,6 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
+from esmc_pyro.models.kernels import Laplacian
 
 # classes made from (input_dim, active_dims) and parameters alone; no functions, which a file could not hold
 SINGLE: dict[str, type[Kernel]] = {
@@ -18,7 +19,7 @@ SINGLE: dict[str, type[Kernel]] = {
         "RBF", "RationalQuadratic", "Exponential", "Matern32", "Matern52", "Linear", "Constant", "WhiteNoise", "Cosine",
         "Periodic",
     )
-}  # fmt: skip
+} | {"Laplacian": Laplacian}  # fmt: skip
 COMBINED: dict[str, type[Combination]] = {name: getattr(kernels, name) for name in ("Sum", "Product")}
 DEPTH = 20  # sums within sums; more of them only a hostile file has
 

@@ -152,6 +152,9 @@ def test_the_model_is_what_the_settings_say(make_data: Make) -> None:
     assert torch.allclose(last.mean.weight, 2.0 * rules.label_coupling(Y, 0.5, 3), atol=1e-6)
     assert torch.allclose(last.mean.offset, torch.logit(rules.label_frequencies(Y)), atol=1e-3)
     assert [name for name, p in model.named_parameters() if p.requires_grad] == ["layers.1.mean.offset"]
+    manhattan = default.build(X, Y, Settings(kernel="laplacian", lengthscale=1.5), Bernoulli(), 7, 0).layers[0]
+    scale = 1.5 * rules.lengthscale_from_distances(X, "authors", norm=1)
+    assert manhattan.kernel.lengthscale.item() == pytest.approx(scale, rel=1e-5)
     # without curvature the second layer is its mean
     c = torch.randn(5, 3)
     assert torch.allclose(last.predict(c, torch.zeros(3, 1)), last.mean(c))
@@ -179,6 +182,34 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     # nor are settings that are fixed
     monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
     assert set(search(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
+
+
+def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
+    others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
+    changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
+    monkeypatch.setattr(default, "CANDIDATES", (changes,))
+    # small: the start is the best, the second Laplacian follows; more rows: a shorter length-scale, then the rival
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.7])
+    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
+    found = search(X, Y)
+    rival = found.tried.iloc[-1]
+    assert (rival["kernel"], rival["lengthscale"]) == ("laplacian", pytest.approx(0.5 * 0.7))
+    assert found.settings.kernel == "laplacian"
+    # a kernel that was named has none
+    monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
+    assert set(search(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
+
+
+def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(default, "CANDIDATES", (({"kernel": "rbf"},),))
+    scores = iter([0.1, 0.0, 0.2, 0.3])  # standard, identity; with the other kernel standard, identity
+    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
+    found = search(X, Y, kinds=("standard", "identity"))
+    assert list(found.tried["features"]) == ["standard", "identity", "standard", "identity"]
+    assert found.settings == Settings(features="identity", kernel="rbf")
 
 
 def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows(monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.stats import norm
 
 from esmc_pyro import feature_map
 from esmc_pyro.feature_map import KINDS, FeatureMap, candidate_kinds, choose_kind
@@ -35,7 +36,7 @@ def test_the_values_choose_the_kind(name: str, container: Any) -> None:
 
 
 def test_candidates() -> None:
-    assert candidate_kinds(NORMAL) == ("standard", "identity")
+    assert candidate_kinds(NORMAL) == ("standard", "identity", "quantile")
     assert candidate_kinds(CHOSEN["counts"][0]) == ("hellinger",)
     assert candidate_kinds(NORMAL, "unit") == ("unit",)
     with pytest.raises(ValueError, match=r"features must be one of .*; got 'log'"):
@@ -45,9 +46,12 @@ def test_candidates() -> None:
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
 def test_formulas(container: Any) -> None:
     X, new = POSITIVE, POSITIVE[::-1][:5] + 1
+    shares = (np.arange(200) + 0.5) / 200
+    nodes = np.quantile(X, shares, axis=0)
     expected = {
         "identity": new,
         "standard": (new - X.mean(0)) / X.std(0),
+        "quantile": norm.ppf([[np.interp(v, nodes[:, d], shares) for d, v in enumerate(row)] for row in new]),
         "hellinger": np.sqrt(new / new.sum(1, keepdims=True)),
         "unit": new / np.linalg.norm(new, axis=1, keepdims=True),
     }
@@ -55,6 +59,22 @@ def test_formulas(container: Any) -> None:
     for kind, values in expected.items():
         mapped = FeatureMap.from_data(container(X), kind)(container(new))
         assert np.allclose(mapped.numpy(), values, atol=1e-5), kind
+
+
+def test_quantiles_make_any_column_normal() -> None:
+    X = np.c_[np.exp(3 * NORMAL[:, :1]), NORMAL[:, :1] ** 3].repeat(20, axis=0).astype(np.float32)
+    mapped = FeatureMap.from_data(X, "quantile")(X).numpy()
+    assert np.allclose(mapped[:, 0], mapped[:, 1], atol=0.02)  # what only the order decides; the nodes are rounded
+    assert np.abs(mapped.mean(0)).max() < 0.05
+    assert np.abs(mapped.std(0) - 1).max() < 0.05
+
+
+def test_equal_values_share_their_middle_quantile_and_values_beyond_the_ends_are_the_ends() -> None:
+    X = np.repeat([0.0, 1.0, 2.0], [600, 200, 200])[:, None].astype(np.float32)
+    mapped = FeatureMap.from_data(X, "quantile")(np.array([[0.0], [1.0], [2.0], [9.0], [-9.0]], dtype=np.float32))
+    assert np.allclose(mapped.numpy()[:3, 0], norm.ppf([0.3, 0.7, 0.9]), atol=0.01)
+    assert np.allclose(mapped.numpy()[3:, 0], norm.ppf([399 / 400, 1 / 400]), atol=1e-5)
+    assert FeatureMap.from_data(np.ones((9, 1)), "quantile")(np.ones((2, 1))).tolist() == [[0.0], [0.0]]
 
 
 def test_rows_of_zeros_and_constant_columns_stay_finite() -> None:
@@ -78,6 +98,11 @@ def test_the_callers_array_is_not_shared() -> None:
     assert np.array_equal(X, NORMAL)
 
 
+def _scores_of(made: FeatureMap, X: np.ndarray) -> np.ndarray:
+    columns = X @ made.projection
+    return FeatureMap.from_data(columns, "quantile")(columns).numpy()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_wide_sparse_features_are_projected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # eight columns of rank four: a projection on four directions keeps every inner product of the mapped rows
@@ -91,7 +116,9 @@ def test_wide_sparse_features_are_projected(kind: str, monkeypatch: pytest.Monke
     assert made.projection is not None
     mapped = made(sparse.csr_array(X)).numpy()
     assert mapped.shape == (40, 4)
-    if kind == "standard":  # means and deviations are those of the projected columns
+    if kind == "quantile":  # of the projected columns
+        assert np.allclose(mapped, _scores_of(made, X), atol=1e-4)
+    elif kind == "standard":  # means and deviations are those of the projected columns
         assert np.allclose(mapped.mean(0), 0, atol=1e-5)
         assert np.allclose(mapped.std(0), 1, atol=1e-4)
     else:

@@ -12,7 +12,7 @@ from fitted import data, fitted, quick
 from scipy.special import expit
 
 from esmc_pyro import ESMCClassifier, calibration, default, online, stack
-from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Gaussian, Likelihood
@@ -70,6 +70,15 @@ def test_light_members_are_left_out() -> None:
     chosen = stack.member_weights(z, Y, Bernoulli())
     assert chosen[2] == 0
     assert np.allclose(chosen[:2], stack.member_weights(z[:2], Y, Bernoulli()), atol=1e-4)
+
+
+def test_so_many_members_at_most() -> None:
+    z, Y = _problem((0.5, 0.3, 0.2), n=2000)
+    assert (stack.member_weights(z, Y, Bernoulli()) > 0).all()
+    chosen = stack.member_weights(z, Y, Bernoulli(), 2)
+    assert chosen[2] == 0
+    assert np.allclose(chosen[:2], stack.member_weights(z[:2], Y, Bernoulli()), atol=1e-4)
+    assert stack.member_weights(z, Y, Bernoulli(), 1).tolist() == [1, 0, 0]
 
 
 def test_without_anything_to_tell_members_apart_there_still_is_one() -> None:
@@ -203,7 +212,7 @@ def test_calibration_is_that_of_the_members_that_were_fitted(make_data: Make, mo
     model = ESMCClassifier().fit(X, Y)
     assert len(model.stack_.members) == 1
     assert model.posterior_.interrupted
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity")).first(1)
+    found = default.search(X, torch.as_tensor(Y), None, {}, candidate_kinds(X)).first(1)
     assert model.calibration_ == calibration.fit(model._log_odds(found.z), found.Y)
     assert model.search_["weight"].tolist() == found.tried["weight"].tolist()
 
@@ -263,15 +272,24 @@ def test_draws_are_counted_and_mixed(make_data: Make) -> None:
     assert 15 < int((z[:50] > 0).sum()) < 45  # 60 of the 100, in any order
 
 
-def test_many_rows_are_not_stacked(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("real_search")
+def test_of_many_rows_few_are_stacked_and_all_of_the_larger_search(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, Y = make_data(60)
-    with quick(stacked=True):
-        monkeypatch.setattr(default, "LARGE_ROWS", 50)
-        model = ESMCClassifier(features="standard").fit(X, Y)
-    assert len(model.stack_.members) == 1
-    assert model.search_["weight"].sum() == 1
-    row = model.search_[model.search_["weight"] == 1].iloc[0]
-    assert default.Settings(**row.drop(["score", "weight"]).to_dict()) == model.settings_
+    monkeypatch.setattr(default, "LARGE_ROWS", 50)
+    seen: list[int | None] = []
+    weigh = stack.member_weights
+    monkeypatch.setattr(stack, "member_weights", lambda *given: (seen.append(given[3]), weigh(*given))[1])
+    model = ESMCClassifier(features="standard").fit(X, Y)
+    assert seen == [default.LARGE_MEMBERS]
+    assert len(model.stack_.members) <= 2
+    weights = model.search_["weight"]
+    assert weights.sum() == pytest.approx(1)
+    assert not weights[:2].any()  # those of the small search: the start and what has no long length-scale
+    chosen = model.search_[weights > 0].drop(columns=["score", "weight"])
+    settings = {default.Settings(**row) for row in chosen.to_dict("records")}
+    assert settings == {member.settings for member in model.stack_.members}
 
 
 def test_a_likelihood_that_learns_is_not_stacked(make_data: Make) -> None:
@@ -280,7 +298,7 @@ def test_a_likelihood_that_learns_is_not_stacked(make_data: Make) -> None:
         assert len(ESMCClassifier(likelihood="eeoe_learned").fit(X, Y).stack_.members) == 1
         learns = Gaussian(0.5, learn_noise=True)
         assert len(ESMCClassifier(likelihood=learns).fit(X, Y).stack_.members) == 1
-        assert len(ESMCClassifier(likelihood="eeoe", B=2).fit(X, Y).stack_.members) == 4
+        assert len(ESMCClassifier(likelihood="eeoe", B=2).fit(X, Y).stack_.members) == 5
 
 
 def test_no_search_no_stack(make_data: Make) -> None:
@@ -319,7 +337,7 @@ def test_members_that_are_in_a_checkpoint_are_not_fitted_again(make_data: Make, 
         monkeypatch.setattr(torch.Tensor, "backward", lambda *a, **o: (steps.append(a), backward(*a, **o))[1])
         again = ESMCClassifier().fit(X, Y, checkpoint=Checkpoint(file, every_seconds=0))
     assert not steps
-    assert len(again.stack_.members) == 4
+    assert len(again.stack_.members) == 5
     np.testing.assert_array_equal(again.decision_function(X), whole.decision_function(X))
 
 

@@ -95,6 +95,18 @@ def test_the_model_does_not_know_which_way_round_c_is(kernel: str) -> None:
 
 
 @pytest.mark.usefixtures("double")
+def test_rotations_change_a_laplacian_model_and_signed_permutations_do_not() -> None:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, kernel="laplacian", mean=["zero", "linear"])
+    u_c, u_z = (torch.randn(layer.outputs, layer.pseudo_count) for layer in model.layers)
+    z = model.plug_in(X, [u_c, u_z])[1]
+    swap = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    assert torch.allclose(turned(model, swap).plug_in(X, [swap.T @ u_c, u_z])[1], z)
+    Q = torch.linalg.qr(torch.randn(2, 2))[0]
+    assert not torch.allclose(turned(model, Q).plug_in(X, [Q.T @ u_c, u_z])[1], z, atol=1e-3)
+
+
+@pytest.mark.usefixtures("double")
 def test_rotations_change_an_ard_model_and_signed_permutations_do_not() -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y, ard=[False, True], mean=["zero", "linear"])
@@ -112,6 +124,7 @@ def test_rotations_change_an_ard_model_and_signed_permutations_do_not() -> None:
 def test_symmetry_of_kernels() -> None:
     assert symmetry(make_kernel("rbf", 3)) == "rotation"
     assert symmetry(make_kernel("rbf", 3, ard=True)) == "permutation"
+    assert symmetry(make_kernel("laplacian", 3)) == symmetry(make_kernel("rbf+laplacian", 3)) == "permutation"
     assert symmetry(make_kernel("rbf+matern12", 3)) == "rotation"
     assert symmetry(make_kernel("rbf+matern12", 3, ard=True)) == "permutation"
     for kernel in (RBF(2, active_dims=[0, 2]), Linear(2)):

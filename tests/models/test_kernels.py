@@ -5,10 +5,11 @@ import torch
 from pyro.contrib.gp.kernels import RBF, Linear, Matern52, Product, Sum
 
 from esmc_pyro.models import KERNELS, kernels, make_kernel
-from esmc_pyro.models.kernels import is_stationary, kernel_matrix, set_lengthscale
+from esmc_pyro.models.kernels import distance_norm, is_stationary, kernel_matrix, set_lengthscale
 
 FORMULAS = {
     "rbf": lambda r: torch.exp(-(r**2) / 2),
+    "laplacian": lambda r: torch.exp(-r),
     "matern12": lambda r: torch.exp(-r),
     "matern32": lambda r: (1 + 3**0.5 * r) * torch.exp(-(3**0.5) * r),
     "matern52": lambda r: (1 + 5**0.5 * r + 5 / 3 * r**2) * torch.exp(-(5**0.5) * r),
@@ -24,7 +25,37 @@ def test_every_kernel_has_a_formula() -> None:
 def test_kernels_follow_their_formulas(name: str) -> None:
     x, s = torch.randn(6, 3), torch.randn(4, 3)
     kernel = make_kernel(name, 3, lengthscale=0.7, variance=2.5)
-    assert torch.allclose(kernel_matrix(kernel, x, s), 2.5 * FORMULAS[name](torch.cdist(x, s) / 0.7), atol=1e-6)
+    difference = (x[:, None] - s).abs()
+    r = difference.sum(-1) if name == "laplacian" else difference.square().sum(-1).sqrt()
+    assert torch.allclose(kernel_matrix(kernel, x, s), 2.5 * FORMULAS[name](r / 0.7), atol=1e-6)
+    assert torch.allclose(kernel(x, diag=True), torch.full((6,), 2.5))
+
+
+@pytest.mark.usefixtures("double")
+def test_the_laplacian_is_a_product_over_dimensions() -> None:
+    x, s, scales = torch.randn(6, 3), torch.randn(4, 3), torch.tensor([0.5, 1.0, 3.0])
+    kernel = make_kernel("laplacian", 3, ard=True)
+    kernel.lengthscale = scales
+    alone = [torch.exp(-(x[:, [d]] - s[:, d]).abs() / scales[d]) for d in range(3)]
+    assert torch.allclose(kernel_matrix(kernel, x, s), alone[0] * alone[1] * alone[2])
+    assert torch.linalg.eigvalsh(kernel_matrix(kernel, x, x)).min() > 0
+    part = kernels.Laplacian(1, active_dims=[2], lengthscale=torch.tensor(3.0))
+    assert torch.allclose(kernel_matrix(part, x, s), alone[2])
+
+
+@pytest.mark.usefixtures("double")
+def test_the_slopes_of_the_laplacian() -> None:
+    x, s = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)
+    kernel = make_kernel("laplacian", 2, lengthscale=0.8)
+    assert torch.autograd.gradcheck(lambda a, b: kernel_matrix(kernel, a, b), (x, s))
+    same = torch.ones(2, 2, requires_grad=True)  # where rows are equal the slope is taken to be zero
+    kernel(same).sum().backward()
+    assert torch.equal(same.grad, torch.zeros(2, 2))
+
+
+def test_the_distance_that_length_scales_divide() -> None:
+    assert distance_norm("laplacian") == distance_norm(make_kernel("laplacian", 2)) == 1
+    assert distance_norm("rbf") == distance_norm(RBF(2)) == distance_norm("rbf+laplacian") == 2
 
 
 @pytest.mark.usefixtures("double")

@@ -28,6 +28,7 @@ def test_lengthscale_is_twice_the_mean_distance_or_the_median() -> None:
     X = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])  # distances 5, 1, sqrt(18)
     assert rules.lengthscale_from_distances(X) == pytest.approx(2 * (5 + 1 + 18**0.5) / 3)
     assert rules.lengthscale_from_distances(X, "authors") == pytest.approx(18**0.5)
+    assert rules.lengthscale_from_distances(X, norm=1) == pytest.approx(2 * (7 + 1 + 6) / 3)
     with pytest.raises(ValueError, match="rule must be 'paper' or 'authors'; got 'mean'"):
         rules.lengthscale_from_distances(X, "mean")
 
