@@ -21,7 +21,7 @@ import torch
 from accuracy import load
 from torch import Tensor
 
-from esmc_pyro import default
+from esmc_pyro import default, search
 from esmc_pyro.default import Settings
 from esmc_pyro.feature_map import candidate_kinds
 from esmc_pyro.files import write_atomic
@@ -76,6 +76,9 @@ VARIANTS: dict[tuple[str, str], dict[str, Any] | Fit | str] = {
     ("experts", "B = 1"): {"B": 1.0},
     ("experts", "B = 3"): {"B": 3.0},
     ("experts", "B = 10"): {"B": 10.0},
+    ("features", "identity"): {"features": "identity"},
+    ("features", "standard"): {"features": "standard"},
+    ("features", "quantile"): {"features": "quantile"},
     ("relevance", "one length-scale"): {"relevance": False},
     ("relevance", "a length-scale a feature"): {"relevance": True},
     ("M", "250"): sized(pseudo=250),
@@ -83,6 +86,7 @@ VARIANTS: dict[tuple[str, str], dict[str, Any] | Fit | str] = {
     ("kernel", "matern12"): {"kernel": "matern12"},
     ("kernel", "matern32"): {"kernel": "matern32"},
     ("kernel", "rbf"): {"kernel": "rbf"},
+    ("kernel", "laplacian"): {"kernel": "laplacian"},
     ("KL weight", "0.3"): tempered(0.3),
     ("KL weight", "1"): tempered(1.0),
     ("KL weight", "3"): tempered(3.0),
@@ -99,15 +103,16 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
         return
     X, Y, X_test, Y_test = load(dataset, removed, seed)
     y = torch.as_tensor(Y)
-    found = default.search(X, y, None, {}, candidate_kinds(X), seed=seed)
+    found = search.choose(X, y, None, {}, candidate_kinds(X), seed=seed)
     settings = found.settings
-    mapped: dict[bool, tuple[Tensor, Tensor]] = {}
+    mapped: dict[tuple[str, bool], tuple[Tensor, Tensor]] = {}
 
     def features(wanted: Settings) -> tuple[Tensor, Tensor]:
-        if wanted.relevance not in mapped:
+        key = wanted.features, wanted.relevance
+        if key not in mapped:
             feature_map, x = default.map_features(X, y, wanted, seed)
-            mapped[wanted.relevance] = x, feature_map(X_test)
-        return mapped[wanted.relevance]
+            mapped[key] = x, feature_map(X_test)
+        return mapped[key]
 
     known: dict[Settings, Tensor] = {}
     for part, variant in left:
@@ -117,7 +122,7 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
         elif isinstance(change, dict):
             wanted = replace(settings, **change)
             if part == "kernel" and wanted != settings:
-                wanted = default.search(X, y, None, change, (settings.features,), seed=seed).settings
+                wanted = search.choose(X, y, None, change, (settings.features,), seed=seed).settings
             if wanted not in known:  # one variant of each part is what was chosen
                 x, x_test = features(wanted)
                 known[wanted] = default.fit_settings(x, y, wanted, seed=seed).predict(x_test)

@@ -16,8 +16,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from esmc_pyro.default import LARGE_ROWS, fold_count, hold_out
 from esmc_pyro.metrics import held_out_score
+from esmc_pyro.search import LARGE_ROWS, fold_count, hold_out
 
 Array = npt.NDArray[Any]
 Scores = tuple[Array, Array | None]  # scores, and probabilities where the method has them

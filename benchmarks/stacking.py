@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from accuracy import FOLDS, load
 
-from esmc_pyro import default
+from esmc_pyro import default, search
 from esmc_pyro.data import remove_ones
 from esmc_pyro.feature_map import candidate_kinds
 from esmc_pyro.files import write_atomic
@@ -37,7 +37,7 @@ def run(dataset: str, removed: float) -> Iterator[dict[str, Any]]:
     for fold, held in enumerate(np.array_split(np.random.default_rng(0).permutation(len(Y)), FOLDS)):
         rest = np.setdiff1d(np.arange(len(Y)), held)
         y = torch.as_tensor(given[rest])
-        found = default.search(X[rest], y, None, {}, candidate_kinds(X[rest]))
+        found = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]))
         members = {BEST: ((found.settings, 1.0),), STACK: found.members}
         z = {name: default.fit_stack(X[rest], y, some, spread=False).predict(X[held]) for name, some in members.items()}
         z[HIGHER] = z[STACK if held_out_score(found.Y, found.z) >= found.tried["score"].max() else BEST]

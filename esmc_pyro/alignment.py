@@ -2,8 +2,9 @@
 
 With an isotropic kernel above it, ``c -> c Q`` for any orthogonal ``Q`` (L x L), with ``u_c -> Q' u_c``,
 ``S_z -> S_z Q`` and the slopes of a linear mean of ``z`` ``W -> Q' W``, changes neither the prior of ``u_c`` nor
-``k(c, S_z)`` nor ``z``. With a length-scale for each dimension (ARD) only those ``Q`` are left that permute the
-dimensions, with their length-scales, and flip signs; so it is with a ``Laplacian``. So two fits, or two chains, may agree about everything but ``c``.
+``k(c, S_z)`` nor ``z``. With a length-scale for each dimension (ARD), or a ``Laplacian``, only those ``Q`` are left
+that permute the dimensions, with their length-scales, and flip signs. So two fits, or two chains, may agree about
+everything but ``c``.
 
 What is identified (``z``, suitability, kernel scales) needs no alignment, and diagnostics belong there. An aligned
 ``c`` is for the eye: alignment removes true posterior variance along the orbit of rotations.

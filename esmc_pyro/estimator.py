@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from esmc_pyro import annotate, calibration, default, model_file, online
+from esmc_pyro import annotate, calibration, default, model_file, online, search
 from esmc_pyro.arguments import check_arguments, is_default
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_wide
 from esmc_pyro.frames import label_names, labelled_first, stack, to_features, to_labels
@@ -73,7 +73,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    stack_ : what was fitted: one fit or, of the default up to 8000 labelled rows, a few with weights (``stack.py``)
+    stack_ : what was fitted: one fit or, of the default, a few with weights (``stack.py``; of many rows, two at most)
     posterior_, model_, guide_, feature_map_, settings_ : those of the heaviest member of ``stack_``
     search_ : what the held-out rows compared, with scores and weights
     calibration_, threshold_, label_names_, n_labels_, n_features_in_, feature_names_in_
@@ -146,7 +146,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             fixed = self._fixed()
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
-            found = default.search(
+            found = search.choose(
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1], seed=self.random_state,
                 pseudo=self.pseudo, candidates=None if self.search else (), project=is_wide(X),
                 progress=self.verbose, checkpoint=kept,

@@ -10,7 +10,7 @@ from typing import Any
 from pyro.contrib.gp.kernels import Kernel
 from torch import Tensor
 
-from esmc_pyro import default
+from esmc_pyro import search
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
 from esmc_pyro.inference import PRESETS, fit_analytic, fit_svi
 from esmc_pyro.inference.analytic import Setting
@@ -81,8 +81,8 @@ class Choice:
     def held_out(
         self, X: Tensor, Y: Tensor, likelihood: Likelihood, checkpoint: Section | None = None
     ) -> tuple[Tensor, Tensor]:
-        """``z`` and labels of rows that a fit to the others (``default.hold_out``) did not see; none for few rows."""
-        held, rest = default.hold_out(len(Y), self.random_state)
+        """``z`` and labels of rows that a fit to the others (``search.hold_out``) did not see; none for few rows."""
+        held, rest = search.hold_out(len(Y), self.random_state)
         if not len(held):
             return Y[:0], Y[:0]
         return self.fit(X[rest], Y[rest], likelihood, checkpoint).predict(X[held]), Y[held]

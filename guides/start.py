@@ -71,5 +71,7 @@ def _move(following: Layer, layer: Layer, u: Tensor, inputs: Tensor) -> None:
         points = inputs[rules.choose_pseudo_rows(len(inputs), following.pseudo_count)]
     following.pseudo_instances.copy_(points)
     if following.lengthscale_rule is not None:
-        scale = rules.lengthscale_from_distances(inputs, following.lengthscale_rule, norm=distance_norm(following.kernel))
+        scale = rules.lengthscale_from_distances(
+            inputs, following.lengthscale_rule, norm=distance_norm(following.kernel)
+        )
         set_lengthscale(following.kernel, scale)

@@ -1,4 +1,4 @@
-"""Kernels by name: of ``pyro.contrib.gp.kernels``, and ``Laplacian``. Any other of Pyro's can be passed as an object."""
+"""Kernels by name: some of ``pyro.contrib.gp.kernels`` and ``Laplacian``. Any of Pyro's can be passed as an object."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import torch
 from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
 from torch import Tensor
 
+BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
 
 
 class Laplacian(Isotropy):
     """``variance * exp(-sum_d |x_d - x'_d| / lengthscale)``: Matern-1/2 in each dimension, their product.
 
-    Functions of few of the dimensions are likelier than under kernels of the Euclidean distance, as they are in trees.
+    The heavy tails of its spectrum lie along the axes: what is rough in few features is likelier than under a kernel of
+    the Euclidean distance.
     """
 
     def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
@@ -24,8 +26,6 @@ class Laplacian(Isotropy):
         z = x if Z is None else self._slice_input(Z) / self.lengthscale
         return self.variance * torch.exp(-torch.cdist(x, z, p=1))
 
-
-BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
 
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
 KERNELS: dict[str, Callable[..., Kernel]] = {

@@ -138,8 +138,9 @@ def test_all_members_come_back(tmp_path):
     estimator, X, _ = fitted("default, stacked")
     loaded = ESMCClassifier.load(estimator.save(tmp_path / "a"))
     members = estimator.stack_.members
-    assert len(members) == 4
-    assert [m.weight for m in loaded.stack_.members] == [m.weight for m in members] == [0.4, 0.3, 0.2, 0.1]
+    assert len(members) == 5
+    assert [m.weight for m in loaded.stack_.members] == [m.weight for m in members]
+    assert [m.weight for m in members] == pytest.approx([5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15])
     assert [m.settings for m in loaded.stack_.members] == [m.settings for m in members]
     for ours, theirs in zip(loaded.stack_.members, members, strict=True):
         x = theirs.feature_map(X)

@@ -184,6 +184,9 @@ BAD = {
     "a tensor of another shape": (tensor("guide.c_v_loc", lambda t: t[:, :1]), "must have shape"),
     "a tensor of another type": (tensor("guide.c_v_loc", lambda t: t.double()), "must be of torch.float32; got"),
     "a scale of zero": (tensor("features.scale", filled(0.0), "default, standard, wide"), "must be above 0 everywhere"),
+    "quantiles that fall": (
+        tensor("features.quantiles", lambda t: t.flip(0), "default, quantile, laplacian"), "must not fall"
+    ),
     "labels beyond the last": (tensor("pseudo_labels.indices", filled(99)), "label numbers from 0 to 3"),
     "labels in no order": (tensor("pseudo_labels.indptr", filled(-1)), "must rise from 0"),
     "rows before the first": (tensor("pseudo_rows", filled(-2)), "or -1; got a smaller number"),

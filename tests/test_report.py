@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from esmc_pyro import Dataset, ESMCClassifier, default, figures, report, report_content, report_numbers
+from esmc_pyro import Dataset, ESMCClassifier, figures, report, report_content, report_numbers, search
 from esmc_pyro.metrics import expected_calibration_error, paper_auc
 from esmc_pyro.page import both_themes
 from esmc_pyro.report import write_report
@@ -92,7 +92,7 @@ def classifier(dataset):
     """The default, with a short search."""
     Y = pd.DataFrame(dataset.Y_train, columns=list(dataset.label_names))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(default, "CANDIDATES", default.CANDIDATES[-2:])
+        patch.setattr(search, "CANDIDATES", search.CANDIDATES[-2:])
         return ESMCClassifier(epochs=2, pseudo=20).fit(dataset.X_train, Y)
 
 

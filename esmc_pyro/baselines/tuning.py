@@ -20,8 +20,9 @@ from esmc_pyro.baselines.neighbours import KNN
 from esmc_pyro.baselines.plst import CPLST, PLST
 from esmc_pyro.baselines.sleec import SLEEC
 from esmc_pyro.baselines.slrm import SLRM
-from esmc_pyro.default import fold_count, held_out_score, hold_out
 from esmc_pyro.frames import is_sparse, to_labels
+from esmc_pyro.metrics import held_out_score
+from esmc_pyro.search import fold_count, hold_out
 from esmc_pyro.validation import check_choice
 
 BASELINES: dict[str, type[Baseline]] = {
@@ -69,7 +70,7 @@ def best_setting(
     """The setting of ``GRIDS[name]`` that scores best on held-out rows, and its score.
 
     Each is fitted to four fifths of at most 3000 rows of X (N x F) and Y (N x K) and judged on the last fifth by the
-    mean of AUC and LRAP (``default.held_out_score``); of few rows the fifths are held out in turn, as ESMC's own search
+    mean of AUC and LRAP (``metrics.held_out_score``); of few rows the fifths are held out in turn, as ESMC's own search
     does. Where the best is at an end of a scale (``SCALES``) the search goes on beyond it. ``grid`` takes the place of
     ``GRIDS[name]`` and is not gone beyond. With one setting, or fewer than 10 rows, nothing is fitted, the first is
     taken and its score is NaN.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from esmc_pyro import default
+from esmc_pyro import default, search
 from esmc_pyro.baselines import BASELINES, best_setting
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds, choose_kind
 from esmc_pyro.frames import stack
@@ -23,7 +23,7 @@ from esmc_pyro.reproduce.experiments import BASELINE_NAMES, EXPERTS, OURS, PAPER
 Array = npt.NDArray[Any]
 Chosen = Mapping[str, Any]  # settings as JSON can hold them
 Scorer = Callable[[Any], Array]  # features of new rows -> scores, rows x K
-Fitted = TypeVar("Fitted", Posterior, default.Search)
+Fitted = TypeVar("Fitted", Posterior, search.Search)
 
 
 class Rows(NamedTuple):
@@ -98,7 +98,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
 
     def choose(rows: Rows, seed: int) -> Chosen:
         kinds = tuple(dict.fromkeys(("identity", choose_kind(rows.X))))
-        held, rest = default.hold_out(len(rows.Y), seed)
+        held, rest = search.hold_out(len(rows.Y), seed)
         if len(kinds) == 1 or not len(held):
             return {"features": kinds[0]}
         some = Rows(rows.X[rest], rows.Y[rest], rows.X_unlabeled)
@@ -112,7 +112,7 @@ def _preset(title: str, preset: str, semisupervised: str | None = None) -> Metho
 
 
 def _choose_default(rows: Rows, seed: int) -> Chosen:
-    found = _whole(default.search(rows.X, torch.as_tensor(rows.Y), None, {}, candidate_kinds(rows.all_X), seed=seed))
+    found = _whole(search.choose(rows.X, torch.as_tensor(rows.Y), None, {}, candidate_kinds(rows.all_X), seed=seed))
     return {"members": [{"weight": weight} | asdict(settings) for settings, weight in found.members]}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from esmc_pyro import ESMCClassifier, default
+from esmc_pyro import ESMCClassifier, default, search
 
 N, F, K = 40, 4, 3
 
@@ -20,7 +20,7 @@ def _short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """One candidate, and no more steps than epochs for few rows."""
-    patch.setattr(default, "CANDIDATES", ())
+    patch.setattr(search, "CANDIDATES", ())
     for name in ("LEAST_STEPS", "CURVED_STEPS"):
         patch.setattr(default, name, 1)
 

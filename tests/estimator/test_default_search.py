@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, default
+from esmc_pyro import ESMCClassifier, default, search
 from esmc_pyro.default import Settings
 from esmc_pyro.models import EEOE, Bernoulli, rules
 
@@ -21,24 +21,24 @@ GROUPS = (({"kernel": "matern32", "lengthscale": 2.0},), ({"amplitude": 1.0},), 
 
 @pytest.fixture(autouse=True)
 def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default, "CANDIDATES", GROUPS)
+    monkeypatch.setattr(search, "CANDIDATES", GROUPS)
     monkeypatch.setattr(default, "EPOCHS", 2)
     monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
 
 
-def search(X: np.ndarray, Y: np.ndarray, **options: Any) -> default.Search:
+def choose(X: np.ndarray, Y: np.ndarray, **options: Any) -> search.Search:
     fixed, kinds = options.pop("fixed", {}), options.pop("kinds", ("standard",))
-    return default.search(X, torch.as_tensor(Y), Bernoulli(), fixed, kinds, **options)
+    return search.choose(X, torch.as_tensor(Y), Bernoulli(), fixed, kinds, **options)
 
 
 def test_held_out_labels_do_not_reach_the_fits(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default, "CANDIDATES", ())  # or the poisoned labels would choose other settings
+    monkeypatch.setattr(search, "CANDIDATES", ())  # or the poisoned labels would choose other settings
     X, Y = make_data()
-    monkeypatch.setattr(default, "JUDGES", 1)  # one fold: in turn, every row is held out
-    held, rest = default.hold_out(len(Y), 0)
+    monkeypatch.setattr(search, "JUDGES", 1)  # one fold: in turn, every row is held out
+    held, rest = search.hold_out(len(Y), 0)
     poisoned = Y.copy()
     poisoned[held] = 1 - poisoned[held]
-    clean, other = search(X, Y), search(X, poisoned)
+    clean, other = choose(X, Y), choose(X, poisoned)
     assert torch.equal(clean.z, other.z)
     assert torch.equal(clean.Y, torch.as_tensor(Y[held]))
     assert clean.tried["score"][0] != other.tried["score"][0]
@@ -47,7 +47,7 @@ def test_held_out_labels_do_not_reach_the_fits(make_data: Make, monkeypatch: pyt
 
 def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    rests = [default.hold_out(len(Y), 0, fold)[1] for fold in range(5)]
+    rests = [search.hold_out(len(Y), 0, fold)[1] for fold in range(5)]
     seen: list[torch.Tensor] = []
     inner = default.fit_settings
 
@@ -56,24 +56,24 @@ def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monke
         return inner(x, y, *args, **kwargs)
 
     monkeypatch.setattr(default, "fit_settings", watch)
-    search(X, Y)
+    choose(X, Y)
     assert len(seen) == 4 * 5
     assert all(torch.equal(y, torch.as_tensor(Y[rests[place % 5]])) for place, y in enumerate(seen))
 
 
 def test_the_search_keeps_the_best_and_repeats_itself(make_data: Make) -> None:
     X, Y = make_data()
-    found, again = search(X, Y, kinds=("standard", "identity")), search(X, Y, kinds=("standard", "identity"))
+    found, again = choose(X, Y, kinds=("standard", "identity")), choose(X, Y, kinds=("standard", "identity"))
     assert found.tried.equals(again.tried)
     assert torch.equal(found.z, again.z)
     best = found.tried.sort_values("score", ascending=False, kind="stable").iloc[0]
     assert found.settings == Settings(**best.drop(["score", "weight"]).to_dict())
-    assert default.held_out_score(found.Y, found.first(1).z) <= best["score"]
+    assert search.held_out_score(found.Y, found.first(1).z) <= best["score"]
 
 
 def test_fixed_settings_are_not_searched(make_data: Make) -> None:
     X, Y = make_data()
-    found = search(X, Y, fixed={"kernel": "rbf", "amplitude": 3.0})
+    found = choose(X, Y, fixed={"kernel": "rbf", "amplitude": 3.0})
     assert set(found.tried["kernel"]) == {"rbf"}
     assert set(found.tried["amplitude"]) == {3.0}
     assert set(found.tried["lengthscale"]) == {Settings().lengthscale, 2.0}  # the scale of a named kernel is searched
@@ -81,7 +81,7 @@ def test_fixed_settings_are_not_searched(make_data: Make) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5, 9])
 def test_few_rows_are_not_searched(make_data: Make, rows: int) -> None:
-    found = search(*make_data(rows))
+    found = choose(*make_data(rows))
     assert found.settings == Settings(features="standard")
     assert len(found.tried) == 0
     assert found.z.shape == found.Y.shape == (0, 3)
@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.Monke
         return posterior
 
     monkeypatch.setattr(default, "fit_means", stopped)
-    found = search(*make_data())
+    found = choose(*make_data())
     assert found.interrupted
     assert len(fits) == 6
     assert len(found.tried) == 1
@@ -113,18 +113,18 @@ def test_pseudo_count(rows: int, expected: int) -> None:
 
 
 def test_hold_out_takes_a_fifth_of_few_rows() -> None:
-    held, rest = default.hold_out(100, 3)
+    held, rest = search.hold_out(100, 3)
     assert (len(held), len(rest)) == (20, 80)
     assert sorted([*held, *rest]) == list(range(100))
-    held, rest = default.hold_out(10**5, 3)
-    assert len(held) == default.SEARCH_ROWS // 5
-    assert len(held) + len(rest) == default.SEARCH_ROWS
-    assert [len(part) for part in default.hold_out(9, 0)] == [0, 9]
+    held, rest = search.hold_out(10**5, 3)
+    assert len(held) == search.SEARCH_ROWS // 5
+    assert len(held) + len(rest) == search.SEARCH_ROWS
+    assert [len(part) for part in search.hold_out(9, 0)] == [0, 9]
 
 
 def test_few_rows_are_held_out_in_turn() -> None:
-    assert [default.fold_count(rows) for rows in (9, 10, 400, 1500, 2500, 10**5)] == [0, 5, 5, 2, 1, 1]
-    folds = [default.hold_out(53, 3, fold) for fold in range(5)]
+    assert [search.fold_count(rows) for rows in (9, 10, 400, 1500, 2500, 10**5)] == [0, 5, 5, 2, 1, 1]
+    folds = [search.hold_out(53, 3, fold) for fold in range(5)]
     held = np.concatenate([held for held, _ in folds])
     assert len(held) == len(set(held)) == 50
     assert all(sorted([*held, *rest]) == list(range(53)) for held, rest in folds)
@@ -132,10 +132,10 @@ def test_few_rows_are_held_out_in_turn() -> None:
 
 def test_experts_are_chosen_where_no_likelihood_is_named(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(default, "CANDIDATES", (({"B": 3.0},),))
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
+    monkeypatch.setattr(search, "CANDIDATES", (({"B": 3.0},),))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert list(found.tried["B"]) == [1.0, 3.0]
-    assert len(search(X, Y).tried) == 1  # a likelihood that is named has its own B
+    assert len(choose(X, Y).tried) == 1  # a likelihood that is named has its own B
     x, y = torch.as_tensor(X), torch.as_tensor(Y)
     with_experts = default.fit_settings(x, y, Settings(B=3.0))
     assert (type(with_experts.model.likelihood), with_experts.model.likelihood.B) == (EEOE, 3.0)
@@ -168,11 +168,11 @@ def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
 
 def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
-    monkeypatch.setattr(default, "CANDIDATES", (({"coupling": 0.8},),))
+    monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
+    monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35])  # small; more rows: amplitude twice, length-scale, f_z
-    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
-    found = search(X, Y)
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    found = choose(X, Y)
     start = Settings(features="standard")
     assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4, 4]
     assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7, 1])
@@ -180,34 +180,34 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     assert found.settings == replace(start, amplitude=4 * start.amplitude, curvature=1.0)
     assert len(found.Y) == len(found.z) == (len(Y) - 1) // 5
     # nor are settings that are fixed
-    monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
-    assert set(search(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
+    assert set(choose(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
 
 
 def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(default, "LARGE_ROWS", len(Y) - 1)
+    monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
-    monkeypatch.setattr(default, "CANDIDATES", (changes,))
+    monkeypatch.setattr(search, "CANDIDATES", (changes,))
     # small: the start is the best, the second Laplacian follows; more rows: a shorter length-scale, then the rival
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.7])
-    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
-    found = search(X, Y)
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    found = choose(X, Y)
     rival = found.tried.iloc[-1]
     assert (rival["kernel"], rival["lengthscale"]) == ("laplacian", pytest.approx(0.5 * 0.7))
     assert found.settings.kernel == "laplacian"
     # a kernel that was named has none
-    monkeypatch.setattr(default, "held_out_score", lambda Y, z: 0.0)
-    assert set(search(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
+    assert set(choose(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
 
 
 def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(default, "CANDIDATES", (({"kernel": "rbf"},),))
+    monkeypatch.setattr(search, "CANDIDATES", (({"kernel": "rbf"},),))
     scores = iter([0.1, 0.0, 0.2, 0.3])  # standard, identity; with the other kernel standard, identity
-    monkeypatch.setattr(default, "held_out_score", lambda Y, z: next(scores))
-    found = search(X, Y, kinds=("standard", "identity"))
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    found = choose(X, Y, kinds=("standard", "identity"))
     assert list(found.tried["features"]) == ["standard", "identity", "standard", "identity"]
     assert found.settings == Settings(features="identity", kernel="rbf")
 
@@ -215,10 +215,10 @@ def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeyp
 def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows(monkeypatch):
     tried = {}
     for rows in (80, 40):
-        monkeypatch.setattr(default, "LARGE_ROWS", rows)
+        monkeypatch.setattr(search, "LARGE_ROWS", rows)
         X, Y = torch.randn(60, 3), (torch.rand(60, 4) < 0.4).float()
-        monkeypatch.setattr(default, "CANDIDATES", (({"lengthscale": 2.0}, {"lengthscale": 0.5}),))
-        tried[rows] = set(default.search(X, Y, None, {}, ["identity"]).tried["lengthscale"])
+        monkeypatch.setattr(search, "CANDIDATES", (({"lengthscale": 2.0}, {"lengthscale": 0.5}),))
+        tried[rows] = set(search.choose(X, Y, None, {}, ["identity"]).tried["lengthscale"])
     assert 2.0 in tried[80]
     assert 2.0 not in tried[40]
     assert 0.5 in tried[40]
@@ -228,7 +228,7 @@ def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows
 def test_without_a_search_the_settings_stay_and_held_out_rows_calibrate(
     make_data: Make, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(default, "LARGE_ROWS", 30)
+    monkeypatch.setattr(search, "LARGE_ROWS", 30)
     X, Y = make_data(rows)
     model = ESMCClassifier(search=False).fit(X, Y)
     assert model.settings_ == Settings(features="standard")

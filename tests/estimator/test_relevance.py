@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from esmc_pyro import ESMCClassifier, default, relevance
+from esmc_pyro import ESMCClassifier, default, relevance, search
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 
-WEIGHTS = default.CANDIDATES[:1]
+WEIGHTS = search.CANDIDATES[:1]
 
 
 def _problem(n: int = 8, K: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,7 +119,7 @@ def test_the_search_takes_weights_where_they_help_and_keeps_them_with_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = _one_of_ten()
-    monkeypatch.setattr(default, "CANDIDATES", WEIGHTS)
+    monkeypatch.setattr(search, "CANDIDATES", WEIGHTS)
     model = ESMCClassifier().fit(X[:200], Y[:200])
     assert model.settings_ is not None
     assert model.settings_.relevance
@@ -143,11 +143,11 @@ def test_a_matrix_without_a_factor_ends_the_steps_at_the_best_so_far(monkeypatch
 
 def test_wide_features_are_not_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = _one_of_ten(60)
-    monkeypatch.setattr(default, "CANDIDATES", WEIGHTS)
+    monkeypatch.setattr(search, "CANDIDATES", WEIGHTS)
     tried = []
     for most in (10, 9):
         monkeypatch.setattr("esmc_pyro.relevance.FEATURES", most)
-        tried.append(list(default.search(X, torch.as_tensor(Y), None, {}, ("standard",)).tried["relevance"]))
+        tried.append(list(search.choose(X, torch.as_tensor(Y), None, {}, ("standard",)).tried["relevance"]))
     assert tried == [[False, True], [False]]
 
 
@@ -187,9 +187,9 @@ def test_ctrl_c_while_weights_are_learned_ends_the_search(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     X, Y = _one_of_ten(60)
-    monkeypatch.setattr(default, "CANDIDATES", WEIGHTS)
+    monkeypatch.setattr(search, "CANDIDATES", WEIGHTS)
     monkeypatch.setattr(default, "feature_weights", stop)
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert found.interrupted
     assert found.settings == Settings(features="standard")
     assert len(found.z)

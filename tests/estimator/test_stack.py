@@ -11,7 +11,7 @@ import torch
 from fitted import data, fitted, quick
 from scipy.special import expit
 
-from esmc_pyro import ESMCClassifier, calibration, default, online, stack
+from esmc_pyro import ESMCClassifier, calibration, default, online, search, stack
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint
@@ -155,7 +155,7 @@ CANDIDATES = (
 @pytest.fixture
 def real_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates that differ, so that several have a weight."""
-    monkeypatch.setattr(default, "CANDIDATES", CANDIDATES)
+    monkeypatch.setattr(search, "CANDIDATES", CANDIDATES)
 
 
 @pytest.mark.usefixtures("real_search")
@@ -176,7 +176,7 @@ def test_the_default_averages_its_members(make_data: Make) -> None:
 @pytest.mark.usefixtures("real_search")
 def test_a_stack_explains_held_out_labels_better_than_its_members(make_data: Make) -> None:
     X, Y = make_data(60)
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
     assert len(found.members) > 1
     likelihood = default.likelihood_of(found.members[0][0])
 
@@ -189,7 +189,7 @@ def test_a_stack_explains_held_out_labels_better_than_its_members(make_data: Mak
 @pytest.mark.usefixtures("real_search")
 def test_what_remains_of_a_search_when_members_are_left_out(make_data: Make) -> None:
     X, Y = make_data(60)
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard", "identity"))
     assert found.first(len(found.members)) is found
     one = found.first(1)
     assert one.members == ((found.members[0][0], 1.0),)
@@ -212,7 +212,7 @@ def test_calibration_is_that_of_the_members_that_were_fitted(make_data: Make, mo
     model = ESMCClassifier().fit(X, Y)
     assert len(model.stack_.members) == 1
     assert model.posterior_.interrupted
-    found = default.search(X, torch.as_tensor(Y), None, {}, candidate_kinds(X)).first(1)
+    found = search.choose(X, torch.as_tensor(Y), None, {}, candidate_kinds(X)).first(1)
     assert model.calibration_ == calibration.fit(model._log_odds(found.z), found.Y)
     assert model.search_["weight"].tolist() == found.tried["weight"].tolist()
 
@@ -225,7 +225,7 @@ def test_ctrl_c_while_weights_are_found_ends_at_the_best(make_data: Make, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(stack, "member_weights", interrupted)
-    found = default.search(X, torch.as_tensor(Y), None, {}, ("standard",))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert found.interrupted
     assert found.members == ((found.settings, 1.0),)
 
@@ -255,7 +255,7 @@ def test_a_search_that_was_interrupted_is_gone_on_with(make_data: Make, monkeypa
 
 def test_labels_that_judge_nothing_are_not_stacked(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data(40)
-    monkeypatch.setattr(default, "CANDIDATES", CANDIDATES)
+    monkeypatch.setattr(search, "CANDIDATES", CANDIDATES)
     assert len(ESMCClassifier().fit(X, np.zeros_like(Y)).stack_.members) == 1  # AUC has no value
 
 
@@ -277,12 +277,12 @@ def test_of_many_rows_few_are_stacked_and_all_of_the_larger_search(
     make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = make_data(60)
-    monkeypatch.setattr(default, "LARGE_ROWS", 50)
+    monkeypatch.setattr(search, "LARGE_ROWS", 50)
     seen: list[int | None] = []
     weigh = stack.member_weights
     monkeypatch.setattr(stack, "member_weights", lambda *given: (seen.append(given[3]), weigh(*given))[1])
     model = ESMCClassifier(features="standard").fit(X, Y)
-    assert seen == [default.LARGE_MEMBERS]
+    assert seen == [search.LARGE_MEMBERS]
     assert len(model.stack_.members) <= 2
     weights = model.search_["weight"]
     assert weights.sum() == pytest.approx(1)

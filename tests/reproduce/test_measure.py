@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from esmc_pyro import ESMCClassifier, default
+from esmc_pyro import ESMCClassifier, search
 from esmc_pyro.data import Dataset
 from esmc_pyro.metrics import macro_auc, precision_at_k
 from esmc_pyro.reproduce import measure
@@ -96,8 +96,8 @@ def test_the_authors_method_chooses_its_features(tiny):
 
 
 def test_ours_is_the_default_of_the_estimator(dataset, monkeypatch):
-    monkeypatch.setattr(default, "CANDIDATES", default.CANDIDATES[1:2])
-    monkeypatch.setattr(default, "JUDGES", 1)
+    monkeypatch.setattr(search, "CANDIDATES", search.CANDIDATES[1:2])
+    monkeypatch.setattr(search, "JUDGES", 1)
     method = METHODS[OURS]
     X, Y, more = dataset.X_train[:60], dataset.Y_train[:60], dataset.X_train[60:]
     rows = Rows(X, Y, more)

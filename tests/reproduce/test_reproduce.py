@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from esmc_pyro import default, figures
+from esmc_pyro import figures, search
 from esmc_pyro.cli import app
 from esmc_pyro.page import both_themes
 from esmc_pyro.reproduce import page as reproduce_page
@@ -45,8 +45,8 @@ def folder(esmc, tmp_path_factory):
     out = tmp_path_factory.mktemp("reproduce") / "new"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ESMC_DATA", raising=False)
-        patch.setattr(default, "CANDIDATES", ())  # a short search, judged by one fifth of the rows
-        patch.setattr(default, "JUDGES", 1)
+        patch.setattr(search, "CANDIDATES", ())  # a short search, judged by one fifth of the rows
+        patch.setattr(search, "JUDGES", 1)
         patch.setattr(reproduce_page, "both_themes", light_only)
         result = esmc(*TINY, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
