@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,8 @@ def choose(
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
-    there are more than ``LARGE_ROWS``, so many say whether to go on that way, and compare the best with the best that
-    has another kernel. What is in ``fixed`` is not searched. Several of those tried make a stack: together they are
+    there are more than ``LARGE_ROWS``, so many say whether to go on that way, from the best and from the best that has
+    another kernel. What is in ``fixed`` is not searched. Several of those tried make a stack: together they are
     better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
@@ -133,9 +134,9 @@ def choose(
     if X.shape[1] > relevance.FEATURES and not project:
         settled.add("relevance")
     most = LARGE_PSEUDO if pseudo is None else pseudo
-    common: dict[str, Any] = {
-        "likelihood": likelihood, "seed": seed, "project": project, "progress": progress, "checkpoint": checkpoint,
-    }  # fmt: skip
+    judge = partial(
+        Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint
+    )
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds:
         return _untried(best, Y)
@@ -145,25 +146,29 @@ def choose(
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
     wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
     changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
-    found = _climb(
-        X, Y, best, [change for change in changes if change], folds, min(SEARCH_PSEUDO, most), section="search",
-        given={"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)},
-        members=None if len(Y) <= LARGE_ROWS else 1, **common,
+    given = {"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}
+    small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, most), section="search", given=given)
+    best = small.climb(best, [change for change in changes if change])
+    if len(Y) <= LARGE_ROWS or small.interrupted or not candidates:
+        return small.verdict(best, None if len(Y) <= LARGE_ROWS else 1)
+    large = judge(
+        folds=[hold_out(len(Y), seed, most=LARGE_ROWS)], pseudo=min(LARGE_PSEUDO, most), section="larger search",
+        given={"best": str(best)},
     )  # fmt: skip
-    if len(Y) <= LARGE_ROWS or found.interrupted or not candidates:
-        return found
-    further: dict[str, float] = {"amplitude": Times(2), "lengthscale": Times(0.7)}
-    steps = [{name: factor} for name, factor in further.items() for _ in range(2)]
-    steps += [{"curvature": 1.0}, *_rival(found)]
-    steps = [step for step in steps if not settled & set(step)]
-    folds = [hold_out(len(Y), seed, most=LARGE_ROWS)]
-    large = _climb(
-        X, Y, found.settings, steps, folds, min(LARGE_PSEUDO, most), section="larger search",
-        given={"best": str(found.settings)}, members=LARGE_MEMBERS, **common,
-    )  # fmt: skip
-    kept, left = (found, large) if large.interrupted else (large, found)
+    shorter = [{"lengthscale": Times(0.7)}] * 2
+    steps = [step for step in [*[{"amplitude": Times(2)}] * 2, *shorter, {"curvature": 1.0}] if not settled & set(step)]
+    further = large.climb(best, steps)
+    if "kernel" not in settled and (rival := small.rival(best)) is not None:
+        grown = replace(
+            further, kernel=rival.kernel, lengthscale=further.lengthscale * rival.lengthscale / best.lengthscale
+        )
+        further = max(
+            further, large.climb(grown, [step for step in shorter if not settled & set(step)]), key=large.score
+        )
+    found, more = small.verdict(best, 1), large.verdict(further, LARGE_MEMBERS)
+    kept, left = (found, more) if more.interrupted else (more, found)
     left.tried["weight"] = 0.0
-    return replace(kept, tried=pd.concat([found.tried, large.tried], ignore_index=True))
+    return replace(kept, tried=pd.concat([found.tried, more.tried], ignore_index=True), interrupted=more.interrupted)
 
 
 def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
@@ -171,92 +176,107 @@ def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search
     return Search(settings, pd.DataFrame(columns=columns), (Y[:0],), Y[:0], ((settings, 1.0),), interrupted)
 
 
-def _rival(found: Search) -> list[dict[str, Any]]:
-    """The change from the best settings to the kernel and length-scale of the best ones with another kernel, if any."""
-    others = found.tried[(found.tried["kernel"] != found.settings.kernel) & (found.tried["B"] == found.settings.B)]
-    if others.empty:
-        return []
-    rival = others.loc[others["score"].idxmax()]
-    return [{"kernel": rival["kernel"], "lengthscale": Times(rival["lengthscale"] / found.settings.lengthscale)}]
+class Judge:
+    """Fits settings to the rows of ``X`` and ``Y`` that ``folds`` leave, scores them by those they hold out, and
+    remembers all, in the ``section`` of a checkpoint if there is one (``given`` is what the search depends on).
 
-
-def _climb(
-    X: Any, Y: Tensor, best: Settings, changes: Sequence[Mapping[str, Any]],
-    folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int, *, likelihood: Likelihood | None, seed: int,
-    project: bool, progress: bool, checkpoint: Checkpoint | None, section: str, given: Mapping[str, Any],
-    members: int | None,
-) -> Search:  # fmt: skip
-    """From ``best``, make each change that raises the score of the held-out rows of ``folds``; then weigh all that were
-    tried, to keep at most so many ``members``.
+    Ctrl-C ends the judging: settings that have no score by then have the lowest.
     """
-    Y_rest, Y_held = [Y[torch.as_tensor(rest)] for _, rest in folds], torch.cat([Y[held] for held, _ in folds])
-    mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
-    tried: list[dict[str, Any]] = []
-    found: dict[Settings, tuple[float, Tensor]] = {}
-    training = (
-        default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS, default.CURVED_LR,
-        pseudo, relevance.TRAINING,
-    )  # fmt: skip
-    memory = SearchMemory(checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given)
-    stopped: list[bool] = []
 
-    def features(settings: Settings) -> list[tuple[Tensor, Tensor]]:
-        key = settings.features, settings.relevance
-        if key not in mapped:
-            parts = []
-            for (held, rest), y in zip(folds, Y_rest, strict=True):
-                made, x = default.map_features(X[rest], y, settings, seed, project=project)
-                parts.append((x, made(X[held])))
-            mapped[key] = parts
-        return mapped[key]
-
-    def predict(settings: Settings, x: Tensor, y: Tensor, x_held: Tensor) -> Tensor:
-        posterior = default.fit_settings(
-            x, y, settings, likelihood, pseudo=min(len(x), pseudo), seed=seed, spread=False
+    def __init__(
+        self, X: Any, Y: Tensor, *, folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int,
+        likelihood: Likelihood | None, seed: int, project: bool, progress: bool, checkpoint: Checkpoint | None,
+        section: str, given: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.interrupted = False
+        self._X, self._Y, self._folds, self._section = X, Y, folds, section
+        self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
+        self._Y_held = torch.cat([Y[held] for held, _ in folds])
+        self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
+        self._project, self._progress = project, progress
+        self._mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
+        self._found: dict[Settings, tuple[float, Tensor]] = {}
+        training = (
+            default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
+            default.CURVED_LR, pseudo, relevance.TRAINING,
+        )  # fmt: skip
+        self._memory = SearchMemory(
+            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given
         )
-        stopped.append(posterior.interrupted)
-        return posterior.predict(x_held)
 
-    def score(settings: Settings) -> float:
-        if settings not in found and (kept := memory.get(settings)) is not None:
-            found[settings] = kept
-            tried.append(asdict(settings) | {"score": kept[0]})
-        elif settings not in found:
-            parts = []
-            try:
-                mapped_rows = features(settings)
-            except KeyboardInterrupt:  # as a fit does that is cut short
-                stopped.append(True)
-                return -np.inf
-            for (x, new), y in zip(mapped_rows, Y_rest, strict=True):
-                parts.append(predict(settings, x, y, new))
-                if any(stopped):
-                    return -np.inf  # a fit that was cut short proves nothing, and ends the search
-            z = torch.cat(parts)
-            found[settings] = (held_out_score(Y_held, z), z)
-            tried.append(asdict(settings) | {"score": found[settings][0]})
-            memory.put(settings, found[settings][0], z)
-        return found[settings][0]
+    def score(self, settings: Settings) -> float:
+        """``held_out_score`` of these settings."""
+        if settings not in self._found and (kept := self._memory.get(settings)) is not None:
+            self._found[settings] = kept
+        if settings not in self._found and not self.interrupted:
+            z = self._held_out_z(settings)
+            if z is None:
+                self.interrupted = True
+            else:
+                self._found[settings] = held_out_score(self._Y_held, z), z
+                self._memory.put(settings, *self._found[settings])
+        return self._found[settings][0] if settings in self._found else -np.inf
 
-    score(best)
-    for change in tqdm(changes, disable=not progress, desc=section, unit="candidate"):
-        made = {name: v * getattr(best, name) if isinstance(v, Times) else v for name, v in change.items()}
-        candidate = replace(best, **made)
-        if not any(stopped) and score(candidate) > score(best):
-            best = candidate
-    if best not in found:
-        return _untried(best, Y, interrupted=True)
-    shares = {best: 1.0}
-    learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
-    if members != 1 and not learns and not any(stopped) and np.isfinite(found[best][0]):
-        alike = [settings for settings in found if settings.B == best.B]  # so that their z mean the same
-        shared = default.likelihood_of(best) if likelihood is None else likelihood
+    def _held_out_z(self, settings: Settings) -> Tensor | None:
+        """``z`` of all held-out rows; None if a fit was cut short, which proves nothing."""
+        parts = []
         try:
-            weights = stack.member_weights([found[settings][1] for settings in alike], Y_held, shared, members)
-            shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
-        except KeyboardInterrupt:
-            stopped.append(True)
-    ordered = tuple(sorted(shares.items(), key=lambda member: -member[1]))
-    tried_weights = [shares.get(settings, 0.0) for settings in found]
-    z = tuple(found[settings][1] for settings, _ in ordered)
-    return Search(best, pd.DataFrame(tried).assign(weight=tried_weights), z, Y_held, ordered, any(stopped))
+            mapped = self._features(settings)
+        except KeyboardInterrupt:  # as a fit does that is cut short
+            return None
+        for (x, x_held), y in zip(mapped, self._Y_rest, strict=True):
+            posterior = default.fit_settings(
+                x, y, settings, self._likelihood, pseudo=min(len(x), self._pseudo), seed=self._seed, spread=False
+            )
+            if posterior.interrupted:
+                return None
+            parts.append(posterior.predict(x_held))
+        return torch.cat(parts)
+
+    def _features(self, settings: Settings) -> list[tuple[Tensor, Tensor]]:
+        key = settings.features, settings.relevance
+        if key not in self._mapped:
+            parts = []
+            for (held, rest), y in zip(self._folds, self._Y_rest, strict=True):
+                made, x = default.map_features(self._X[rest], y, settings, self._seed, project=self._project)
+                parts.append((x, made(self._X[held])))
+            self._mapped[key] = parts
+        return self._mapped[key]
+
+    def climb(self, best: Settings, changes: Sequence[Mapping[str, Any]]) -> Settings:
+        """From ``best``, make each change that raises the score."""
+        self.score(best)
+        for change in tqdm(changes, disable=not self._progress, desc=self._section, unit="candidate"):
+            made = {name: v * getattr(best, name) if isinstance(v, Times) else v for name, v in change.items()}
+            candidate = replace(best, **made)
+            if self.score(candidate) > self.score(best):
+                best = candidate
+        return best
+
+    def rival(self, best: Settings) -> Settings | None:
+        """The best settings with another kernel than ``best``, and the same ``B``, if any."""
+        others = [one for one in self._found if one.kernel != best.kernel and one.B == best.B]
+        return max(others, key=self.score, default=None)
+
+    def verdict(self, best: Settings, members: int | None) -> Search:
+        """``best``, and those that were judged with their weights; at most so many ``members`` have one above zero."""
+        if best not in self._found:
+            return _untried(best, self._Y, interrupted=True)
+        shares, likelihood = {best: 1.0}, self._likelihood
+        learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
+        if members != 1 and not learns and not self.interrupted and np.isfinite(self.score(best)):
+            alike = [settings for settings in self._found if settings.B == best.B]  # so that their z mean the same
+            shared = default.likelihood_of(best) if likelihood is None else likelihood
+            try:
+                z = [self._found[settings][1] for settings in alike]
+                weights = stack.member_weights(z, self._Y_held, shared, members)
+                shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
+            except KeyboardInterrupt:
+                self.interrupted = True
+        ordered = tuple(sorted(shares.items(), key=lambda member: -member[1]))
+        tried = [
+            asdict(settings) | {"score": score, "weight": shares.get(settings, 0.0)}
+            for settings, (score, _) in self._found.items()
+        ]
+        z = tuple(self._found[settings][1] for settings, _ in ordered)
+        return Search(best, pd.DataFrame(tried), z, self._Y_held, ordered, self.interrupted)

@@ -190,16 +190,43 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
     monkeypatch.setattr(search, "CANDIDATES", (changes,))
-    # small: the start is the best, the second Laplacian follows; more rows: a shorter length-scale, then the rival
-    scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.7])
+    # small: the start is the best, the second Laplacian follows; more rows: amplitude, length-scale, f_z, then the rival
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.55, 0.7, 0.1])
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
-    rival = found.tried.iloc[-1]
-    assert (rival["kernel"], rival["lengthscale"]) == ("laplacian", pytest.approx(0.5 * 0.7))
-    assert found.settings.kernel == "laplacian"
+    assert next(scores, None) is None
+    rivals = found.tried[-3:]
+    assert set(rivals["kernel"]) == {"laplacian"}
+    assert list(rivals["lengthscale"]) == pytest.approx([0.5 * 0.7, 0.5 * 0.7**2, 0.5 * 0.7**3])
+    assert found.settings == replace(Settings(features="standard"), kernel="laplacian", lengthscale=0.5 * 0.7 * 0.7)
     # a kernel that was named has none
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
     assert set(choose(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
+
+
+def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "CANDIDATES", (({"amplitude": 1.0},),))
+    small = choose(X, Y)
+    monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
+    inner, fits = default.fit_settings, []
+
+    def stopped(*args: Any, **options: Any) -> Any:
+        posterior = inner(*args, **options)
+        fits.append(posterior)
+        posterior.interrupted = len(fits) == 2 * 5 + 2  # the second candidate of the larger search
+        return posterior
+
+    monkeypatch.setattr(default, "fit_settings", stopped)
+    found = choose(X, Y)
+    assert found.interrupted
+    assert len(fits) == 12
+    assert found.members == ((small.settings, 1.0),)
+    assert len(found.tried) == 3
+    assert found.tried["weight"].sum() == 1
+    assert len(found.z) == len(found.Y) == len(small.Y)
 
 
 def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
