@@ -190,7 +190,7 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
     monkeypatch.setattr(search, "CANDIDATES", (changes,))
-    # small: the start is the best, the second Laplacian follows; more rows: amplitude, length-scale, f_z, then the rival
+    # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z, the rival
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.55, 0.7, 0.1])
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
