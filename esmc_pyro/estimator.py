@@ -50,7 +50,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
     kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features); "auto" is chosen on
         held-out rows (RBF, the paper's, with a named inference)
-    inference : "auto" (the default's own training), "svi", "analytic", or a function called as ``fit_svi`` is
+    inference : "auto" (the default's own training), "svi", "analytic", or a function called as ``fit_svi`` is, such as
+        ``partial(fit_svi, kl_warm_up=10, patience=5)``
     guide : for "svi": a name of ``guides.GUIDES``, a guide class, or a guide, whose model is then fitted; None is
         "doubly_stochastic"
     preset : a name of ``inference.PRESETS``, the authors' or the paper's settings, fitted by the analytic solver; or a
