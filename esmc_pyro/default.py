@@ -37,7 +37,6 @@ from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kernel, rules
-from esmc_pyro.models.kernels import distance_norm
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
@@ -116,13 +115,14 @@ def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseu
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
     rows = np.sort(rules.choose_pseudo_rows(len(X), pseudo, seed))  # of all rows the order is that of the rows
-    norm = distance_norm(settings.kernel)
-    scale = settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed, norm=norm)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
-    first = Layer(
-        "c", make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale), X[rows], L, fitc=True
-    )
+
+    def scale(norm: int) -> float:
+        return settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed, norm=norm)
+
+    kernel = make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale)
+    first = Layer("c", kernel, X[rows], L, fitc=True)
     # one pseudo-instance of next to no variance stands for f_z = 0
     last = _last_layer(X.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
     return ESMC([first, last], copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
@@ -212,7 +212,10 @@ def fit_settings(
         posterior.history["epoch"] += history["epoch"].iloc[-1]
         posterior.history = pd.concat([history, posterior.history], ignore_index=True)
     if spread:
-        laplace_spread(posterior.model, posterior.guide, X, Y, features=features)
+        try:
+            laplace_spread(posterior.model, posterior.guide, X, Y, features=features)
+        except KeyboardInterrupt:  # the means are there
+            posterior.interrupted = True
     return posterior
 
 

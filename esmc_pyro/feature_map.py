@@ -20,7 +20,6 @@ KINDS = ("identity", "standard", "quantile", "hellinger", "unit")
 DENSE_LIMIT = 2**28  # numbers in a dense copy of sparse features; wider ones are projected
 PROJECTED = 512
 QUANTILES = 200  # of each column
-SHARES = (np.arange(QUANTILES) + 0.5) / QUANTILES
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 
 
@@ -86,12 +85,12 @@ class FeatureMap:
             svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
             made.projection = svd.components_.T.astype(np.float32)
         if made.kind == "quantile":
-            made.quantiles = np.quantile(made._dense(X), SHARES, axis=0).astype(np.float32)
+            dense = made._dense(X)
+            flat = np.linspace(-1e30, 1e30, QUANTILES)[:, None]  # every value is in the middle of it
+            varies = _moments(dense)[2]
+            made.quantiles = np.where(varies, np.quantile(dense, _shares(QUANTILES), axis=0), flat).astype(np.float32)
         if made.kind == "standard":
-            dense = made._dense(X).astype(np.float64)
-            mean, spread = dense.mean(axis=0), dense.std(axis=0)
-            # what varies by less than float32 can tell from its mean is constant
-            varies = spread > 1e-6 * np.abs(mean)
+            mean, spread, varies = _moments(made._dense(X))
             made.mean = mean.astype(np.float32)
             made.scale = np.where(varies, spread, 1.0).astype(np.float32)
         return made
@@ -118,18 +117,33 @@ class FeatureMap:
         if self.mean is not None and self.scale is not None:
             dense = (dense - self.mean) / self.scale
         if self.quantiles is not None:
-            dense = np.stack([_scores(*pair) for pair in zip(dense.T, self.quantiles.T, strict=True)], axis=1)
+            dense = _scores(dense, self.quantiles)
         if self.weights is not None:
             dense = dense * self.weights
         # a copy where nothing was done: the model must not share memory with the caller's array
         return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
 
 
-def _scores(values: npt.NDArray[Any], quantiles: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The normal quantiles of the shares below ``values``, of equal values that of their middle; ends are the ends."""
-    upper = np.interp(values, quantiles, SHARES)
-    lower = -np.interp(-values, -quantiles[::-1], -SHARES[::-1])
-    return ndtri((upper + lower) / 2)
+def _moments(X: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Mean and deviation of columns, and whether they vary by more than float32 can tell from their mean."""
+    mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    return mean, spread, spread > 1e-6 * np.abs(mean)
+
+
+def _shares(count: int) -> npt.NDArray[np.float64]:
+    """The shares of rows below each of so many quantiles."""
+    return (np.arange(count) + 0.5) / count
+
+
+def _scores(X: npt.NDArray[Any], quantiles: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """The normal quantiles of the shares of rows below each value, of equal values that of their middle; values beyond
+    the ends have those of the ends. Columns by their ``quantiles`` (Q x F).
+    """
+    shares, made = _shares(len(quantiles)), np.empty(X.shape, dtype=np.float32)
+    for place, (values, nodes) in enumerate(zip(X.T, quantiles.T, strict=True)):
+        upper, lower = np.interp(values, nodes, shares), np.interp(-values, -nodes[::-1], 1 - shares[::-1])
+        made[:, place] = ndtri((upper + 1 - lower) / 2)
+    return made
 
 
 def _norms(X: Any) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from pyro.contrib.gp.kernels import Kernel
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -27,6 +28,7 @@ from esmc_pyro.search_memory import SearchMemory
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LARGE_MEMBERS = 2  # of the stack at most, where there are so many rows
+NARROW = 1024  # features up to which kernels of other distances than the Euclidean are quick enough to be tried
 LEAST_ROWS = 10  # fewer labelled rows are not split
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
@@ -121,54 +123,76 @@ def choose(
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
-    there are more than ``LARGE_ROWS``, so many say whether to go on that way, from the best and from the best that has
-    another kernel. What is in ``fixed`` is not searched. Several of those tried make a stack: together they are
-    better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
+    there are more than ``LARGE_ROWS``, so many say whether to go on that way, with the best kernel and with that of the
+    best settings that have another. What is in ``fixed`` is not searched. Several of those tried make a stack: together
+    they are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
-    settled = {*fixed, *(() if likelihood is None else ("B",))}
     project = is_wide(X) if project is None else project
-    if X.shape[1] > relevance.FEATURES and not project:
+    settled = {*fixed, *(() if likelihood is None else ("B",))}
+    width = 0 if project else X.shape[1]
+    if width > relevance.FEATURES:
         settled.add("relevance")
+    folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
+    if not folds:
+        return _untried(best, Y)
     most = LARGE_PSEUDO if pseudo is None else pseudo
     judge = partial(
         Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint
     )
-    folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
-    if not folds:
-        return _untried(best, Y)
-    # a search that sees few of many rows would choose smoother functions than these bear
-    longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
     maps = tuple({"features": kind} for kind in kinds)
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
-    wanted = (change for group in groups for change in group if change.get("lengthscale", 0.0) <= longest)
-    changes = [{name: value for name, value in change.items() if name not in settled} for change in wanted]
+    unwanted = _unwanted_kernels(fixed.get("kernel"), width)
+    # a search that sees few of many rows would choose smoother functions than these bear
+    longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
+    changes = [
+        {name: value for name, value in change.items() if name not in settled}
+        for group in groups
+        for change in group
+        if change.get("lengthscale", 0.0) <= longest and change.get("kernel") not in unwanted
+    ]
     given = {"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}
     small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, most), section="search", given=given)
     best = small.climb(best, [change for change in changes if change])
-    if len(Y) <= LARGE_ROWS or small.interrupted or not candidates:
-        return small.verdict(best, None if len(Y) <= LARGE_ROWS else 1)
+    if len(Y) <= LARGE_ROWS:
+        return small.verdict(best, None)
+    found = small.verdict(best, 1)
+    if small.interrupted or not candidates:
+        return found
     large = judge(
         folds=[hold_out(len(Y), seed, most=LARGE_ROWS)], pseudo=min(LARGE_PSEUDO, most), section="larger search",
         given={"best": str(best)},
     )  # fmt: skip
-    shorter = [{"lengthscale": Times(0.7)}] * 2
-    steps = [step for step in [*[{"amplitude": Times(2)}] * 2, *shorter, {"curvature": 1.0}] if not settled & set(step)]
-    further = large.climb(best, steps)
-    if "kernel" not in settled and (rival := small.rival(best)) is not None:
-        grown = replace(
-            further, kernel=rival.kernel, lengthscale=further.lengthscale * rival.lengthscale / best.lengthscale
-        )
-        further = max(
-            further, large.climb(grown, [step for step in shorter if not settled & set(step)]), key=large.score
-        )
-    found, more = small.verdict(best, 1), large.verdict(further, LARGE_MEMBERS)
-    kept, left = (found, more) if more.interrupted else (more, found)
+    further = _go_on(large, best, None if "kernel" in settled else small.rival(best), settled)
+    halfway = large.interrupted
+    more = large.verdict(further, LARGE_MEMBERS)
+    kept, left = (found, more) if halfway else (more, found)
     left.tried["weight"] = 0.0
-    return replace(kept, tried=pd.concat([found.tried, more.tried], ignore_index=True), interrupted=more.interrupted)
+    tried = [part.tried for part in (found, more) if len(part.tried)]  # one without rows would spoil the types
+    return replace(kept, tried=pd.concat(tried, ignore_index=True), interrupted=more.interrupted)
+
+
+def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:
+    """Those of ``KERNEL_GRID`` whose scales are not for the kernel that the user names, or that are slow at a width."""
+    if isinstance(named, str) and named in KERNEL_GRID:
+        return {*KERNEL_GRID} - {named}
+    return {"laplacian"} if width > NARROW else set()
+
+
+def _go_on(large: Judge, best: Settings, rival: Settings | None, settled: set[str]) -> Settings:
+    """What more rows make of ``best``, or of it with the kernel of ``rival``, whose length-scale is as much shorter."""
+    shorter: list[dict[str, float]] = [{"lengthscale": Times(0.7)}] * 2
+    steps: list[dict[str, float]] = [*[{"amplitude": Times(2)}] * 2, *shorter, {"curvature": 1.0}]
+    further = large.climb(best, [step for step in steps if not settled & set(step)])
+    if rival is None:
+        return further
+    scale = further.lengthscale * rival.lengthscale / best.lengthscale
+    start = replace(further, kernel=rival.kernel, lengthscale=scale)
+    other = large.climb(start, [step for step in shorter if not settled & set(step)])
+    return max(further, other, key=large.score)
 
 
 def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
@@ -209,22 +233,25 @@ class Judge:
         if settings not in self._found and (kept := self._memory.get(settings)) is not None:
             self._found[settings] = kept
         if settings not in self._found and not self.interrupted:
-            z = self._held_out_z(settings)
-            if z is None:
+            try:
+                self._judge(settings)
+            except KeyboardInterrupt:
                 self.interrupted = True
-            else:
-                self._found[settings] = held_out_score(self._Y_held, z), z
-                self._memory.put(settings, *self._found[settings])
         return self._found[settings][0] if settings in self._found else -np.inf
+
+    def _judge(self, settings: Settings) -> None:
+        z = self._held_out_z(settings)
+        if z is None:
+            self.interrupted = True
+            return
+        score = held_out_score(self._Y_held, z) if torch.isfinite(z).all() else -np.inf
+        self._memory.put(settings, score, z)
+        self._found[settings] = score, z
 
     def _held_out_z(self, settings: Settings) -> Tensor | None:
         """``z`` of all held-out rows; None if a fit was cut short, which proves nothing."""
         parts = []
-        try:
-            mapped = self._features(settings)
-        except KeyboardInterrupt:  # as a fit does that is cut short
-            return None
-        for (x, x_held), y in zip(mapped, self._Y_rest, strict=True):
+        for (x, x_held), y in zip(self._features(settings), self._Y_rest, strict=True):
             posterior = default.fit_settings(
                 x, y, settings, self._likelihood, pseudo=min(len(x), self._pseudo), seed=self._seed, spread=False
             )
@@ -251,6 +278,8 @@ class Judge:
             candidate = replace(best, **made)
             if self.score(candidate) > self.score(best):
                 best = candidate
+            if self.interrupted:
+                break
         return best
 
     def rival(self, best: Settings) -> Settings | None:
@@ -265,11 +294,12 @@ class Judge:
         shares, likelihood = {best: 1.0}, self._likelihood
         learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
         if members != 1 and not learns and not self.interrupted and np.isfinite(self.score(best)):
-            alike = [settings for settings in self._found if settings.B == best.B]  # so that their z mean the same
+            # with one likelihood, so that their z mean the same
+            alike = [one for one, (score, _) in self._found.items() if one.B == best.B and score > -np.inf]
             shared = default.likelihood_of(best) if likelihood is None else likelihood
             try:
-                z = [self._found[settings][1] for settings in alike]
-                weights = stack.member_weights(z, self._Y_held, shared, members)
+                judged = [self._found[settings][1] for settings in alike]
+                weights = stack.member_weights(judged, self._Y_held, shared, members)
                 shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
             except KeyboardInterrupt:
                 self.interrupted = True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from esmc_pyro.models import ESMC, Layer, rules
-from esmc_pyro.models.kernels import distance_norm, set_lengthscale
+from esmc_pyro.models.kernels import set_lengthscale
 
 STARTS = ("labels", "zero")
 BLOCK = 4096  # rows at a time: a block of features is BLOCK x M
@@ -71,7 +73,5 @@ def _move(following: Layer, layer: Layer, u: Tensor, inputs: Tensor) -> None:
         points = inputs[rules.choose_pseudo_rows(len(inputs), following.pseudo_count)]
     following.pseudo_instances.copy_(points)
     if following.lengthscale_rule is not None:
-        scale = rules.lengthscale_from_distances(
-            inputs, following.lengthscale_rule, norm=distance_norm(following.kernel)
-        )
+        scale = partial(rules.lengthscale_from_distances, inputs, following.lengthscale_rule)
         set_lengthscale(following.kernel, scale)

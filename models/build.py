@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from esmc_pyro.models import rules
-from esmc_pyro.models.kernels import distance_norm, make_kernel
+from esmc_pyro.models.kernels import make_kernel
 from esmc_pyro.models.layer import Layer
 from esmc_pyro.models.likelihoods import Likelihood
 from esmc_pyro.models.means import make_mean
@@ -64,8 +65,9 @@ def layer_from_data(
         points = inputs[rules.choose_pseudo_rows(len(inputs), M, seed)]
     if isinstance(lengthscale, str):
         rule = lengthscale if isinstance(kernel, str) else None  # a kernel that was passed keeps its own
-        lengthscale = rules.lengthscale_from_distances(inputs, lengthscale, seed=seed, norm=distance_norm(kernel))
-    check_number(lengthscale, "lengthscale", low=0, above=True)
+        lengthscale = partial(rules.lengthscale_from_distances, inputs, lengthscale, seed=seed)
+    else:
+        check_number(lengthscale, "lengthscale", low=0, above=True)
     constant = likelihood.best_constant(rules.label_frequencies(Y)) if name == "z" else X.new_zeros(outputs)
     return Layer(
         name,

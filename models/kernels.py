@@ -11,11 +11,15 @@ from torch import Tensor
 BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
 
 
+LengthScale = float | Callable[..., float]  # a number, or called with the norm of a distance
+SMALL = 2**16  # numbers in x - s that are made at once
+
+
 class Laplacian(Isotropy):
     """``variance * exp(-sum_d |x_d - x'_d| / lengthscale)``: Matern-1/2 in each dimension, their product.
 
     The heavy tails of its spectrum lie along the axes: what is rough in few features is likelier than under a kernel of
-    the Euclidean distance.
+    the Euclidean distance. ``k(x, s)`` is n M F differences instead of a matrix product: slow with many features.
     """
 
     def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
@@ -24,11 +28,14 @@ class Laplacian(Isotropy):
             return self.variance.expand(len(X))
         x = self._slice_input(X) / self.lengthscale
         z = x if Z is None else self._slice_input(Z) / self.lengthscale
-        return self.variance * torch.exp(-torch.cdist(x, z, p=1))
+        # cdist, which makes no n x m x F numbers, has no second derivatives; who wants these has few numbers
+        small = x.numel() * len(z) <= SMALL
+        distance = (x[:, None] - z).abs().sum(-1) if small else torch.cdist(x, z, p=1)
+        return self.variance * torch.exp(-distance)
 
 
 # "matern12" is exp(-r / l), the roughest of the family; Pyro calls it Exponential.
-KERNELS: dict[str, Callable[..., Kernel]] = {
+KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
     "laplacian": Laplacian,
     "matern12": Exponential,
@@ -38,12 +45,13 @@ KERNELS: dict[str, Callable[..., Kernel]] = {
 
 
 def make_kernel(
-    name: str | Kernel, inputs: int, *, lengthscale: float = 1.0, variance: float = 1.0, ard: bool = False
+    name: str | Kernel, inputs: int, *, lengthscale: LengthScale = 1.0, variance: float = 1.0, ard: bool = False
 ) -> Kernel:
     """The kernel called ``name`` over ``inputs`` dimensions, or ``name`` itself if it is a kernel already.
 
     ``"rbf"`` is the paper's ``variance * exp(-|x - x'|^2 / (2 lengthscale^2))``. ``"a+b"`` is a sum of kernels, which
-    share the variance equally. ``ard=True`` gives each dimension a length-scale of its own.
+    share the variance equally. ``ard=True`` gives each dimension a length-scale of its own. A ``lengthscale`` may be a
+    function of ``distance_norm``, so that each part of a sum has one for its own distance.
     """
     if isinstance(name, Kernel):
         if max(name.active_dims) >= inputs:
@@ -57,7 +65,8 @@ def make_kernel(
         raise ValueError(f"kernel must be a Pyro kernel or a '+' of {sorted(KERNELS)}; got {name!r}")
 
     def one(part: str) -> Kernel:
-        scales = torch.full((inputs,), float(lengthscale)) if ard else torch.tensor(float(lengthscale))
+        scale = _of_norm(lengthscale, distance_norm(KERNELS[part]))
+        scales = torch.full((inputs,), scale) if ard else torch.tensor(scale)
         return KERNELS[part](inputs, variance=torch.tensor(float(variance) / len(parts)), lengthscale=scales)
 
     kernel = one(parts[0])
@@ -66,16 +75,22 @@ def make_kernel(
     return kernel
 
 
-def set_lengthscale(kernel: Kernel, lengthscale: float) -> None:
+def set_lengthscale(kernel: Kernel, lengthscale: LengthScale) -> None:
     """Give every length-scale inside ``kernel`` (parts of a sum, dimensions of an ARD kernel) this value."""
     for part in kernel.modules():
         if isinstance(part, Isotropy):
-            part.lengthscale = torch.full_like(part.lengthscale.detach(), float(lengthscale))
+            scale = _of_norm(lengthscale, distance_norm(part))
+            part.lengthscale = torch.full_like(part.lengthscale.detach(), scale)
 
 
-def distance_norm(kernel: str | Kernel) -> int:
-    """The ``p`` of the distance ``|x - x'|_p`` that length-scales divide: 1 for ``Laplacian`` by itself, else 2."""
-    return 1 if kernel == "laplacian" or isinstance(kernel, Laplacian) else 2
+def distance_norm(kernel: type[Kernel] | Kernel) -> int:
+    """The ``p`` of the distance ``|x - x'|_p`` that its length-scale divides: 1 for ``Laplacian``, else 2."""
+    kind = kernel if isinstance(kernel, type) else type(kernel)
+    return 1 if issubclass(kind, Laplacian) else 2
+
+
+def _of_norm(lengthscale: LengthScale, norm: int) -> float:
+    return float(lengthscale(norm=norm) if callable(lengthscale) else lengthscale)
 
 
 def is_stationary(kernel: Kernel) -> bool:

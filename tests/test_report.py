@@ -92,7 +92,7 @@ def classifier(dataset):
     """The default, with a short search."""
     Y = pd.DataFrame(dataset.Y_train, columns=list(dataset.label_names))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "CANDIDATES", search.CANDIDATES[-2:])
+        patch.setattr(search, "CANDIDATES", (({"B": 3.0},), ({"curvature": 1.0},)))
         return ESMCClassifier(epochs=2, pseudo=20).fit(dataset.X_train, Y)
 
 

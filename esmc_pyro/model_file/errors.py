@@ -18,8 +18,8 @@ class ModelFileError(ValueError):
     """A model file that cannot be read, or a model that cannot be written to one; the sentence says why."""
 
 
-# version 2: weights of features; version 3: members
-FORMAT = Format("esmc-pyro model", 3, "model file", ModelFileError)
+# version 2: weights of features; version 3: members; version 4: quantiles of features, Laplacian kernels
+FORMAT = Format("esmc-pyro model", 4, "model file", ModelFileError)
 
 
 class Fields:

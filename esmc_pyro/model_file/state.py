@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from esmc_pyro.feature_map import KINDS, QUANTILES, FeatureMap
+from esmc_pyro.feature_map import KINDS, FeatureMap
 from esmc_pyro.model_file import guides, models, values
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.posterior import Posterior
@@ -202,9 +202,9 @@ def _decode_features(kind: str, tensors: Tensors, inputs: int) -> tuple[FeatureM
         if not (made.scale > 0).all():
             raise ModelFileError("tensor 'features.scale' must be above 0 everywhere")
     if made.kind == "quantile":
-        made.quantiles = tensors.take("features.quantiles", (QUANTILES, width), dtypes=single).numpy()
-        if not (np.diff(made.quantiles, axis=0) >= 0).all():
-            raise ModelFileError("tensor 'features.quantiles' must not fall from row to row")
+        made.quantiles = tensors.take("features.quantiles", (None, width), dtypes=single).numpy()
+        if not len(made.quantiles) or not (np.diff(made.quantiles, axis=0) >= 0).all():
+            raise ModelFileError("tensor 'features.quantiles' must have rows, and not fall from row to row")
     if "features.weights" in tensors:
         made.weights = tensors.take("features.weights", (width,), dtypes=single).numpy()
     return made, width

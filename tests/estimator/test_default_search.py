@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from esmc_pyro.default import Settings
 from esmc_pyro.models import EEOE, Bernoulli, rules
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
+KERNELS = search.CANDIDATES[1:2]  # the kernels
+AT_LAST = search.CANDIDATES[-1]
 GROUPS = (({"kernel": "matern32", "lengthscale": 2.0},), ({"amplitude": 1.0},), ({"curvature": 1.0},))
 
 
@@ -73,8 +76,8 @@ def test_the_search_keeps_the_best_and_repeats_itself(make_data: Make) -> None:
 
 def test_fixed_settings_are_not_searched(make_data: Make) -> None:
     X, Y = make_data()
-    found = choose(X, Y, fixed={"kernel": "rbf", "amplitude": 3.0})
-    assert set(found.tried["kernel"]) == {"rbf"}
+    found = choose(X, Y, fixed={"kernel": "matern32", "amplitude": 3.0})
+    assert set(found.tried["kernel"]) == {"matern32"}
     assert set(found.tried["amplitude"]) == {3.0}
     assert set(found.tried["lengthscale"]) == {Settings().lengthscale, 2.0}  # the scale of a named kernel is searched
 
@@ -204,8 +207,9 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     assert set(choose(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
 
 
+@pytest.mark.parametrize("candidate", [1, 2])
 def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
-    make_data: Make, monkeypatch: pytest.MonkeyPatch
+    candidate: int, make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", (({"amplitude": 1.0},),))
@@ -216,17 +220,108 @@ def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
     def stopped(*args: Any, **options: Any) -> Any:
         posterior = inner(*args, **options)
         fits.append(posterior)
-        posterior.interrupted = len(fits) == 2 * 5 + 2  # the second candidate of the larger search
+        posterior.interrupted = len(fits) == 2 * 5 + candidate  # of the larger search
         return posterior
 
     monkeypatch.setattr(default, "fit_settings", stopped)
     found = choose(X, Y)
     assert found.interrupted
-    assert len(fits) == 12
+    assert len(fits) == 10 + candidate
     assert found.members == ((small.settings, 1.0),)
-    assert len(found.tried) == 3
+    assert len(found.tried) == 1 + candidate
     assert found.tried["weight"].sum() == 1
     assert len(found.z) == len(found.Y) == len(small.Y)
+    fits.clear()
+    model = ESMCClassifier(features="standard").fit(X, Y)
+    assert ESMCClassifier.load(model.save(tmp_path / "model")).search_.equals(model.search_)
+
+
+@pytest.mark.parametrize("place", ["build", "FrozenFeatures"])
+def test_ctrl_c_anywhere_in_a_candidate_ends_the_search_at_the_best(
+    place: str, make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    inner, calls = getattr(default, place), []
+
+    def stop(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 6:  # of the second candidate
+            raise KeyboardInterrupt
+        return inner(*args, **options)
+
+    monkeypatch.setattr(default, place, stop)
+    found = choose(X, Y)
+    assert found.interrupted
+    assert len(found.tried) == 1
+    assert found.settings == Settings(features="standard")
+
+
+def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
+    monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
+    scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1])  # small; more rows: the amplitude twice, then nothing is better
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+
+    def stop(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("esmc_pyro.stack.member_weights", stop)
+    found = choose(X, Y)
+    assert found.interrupted
+    assert found.members == ((replace(Settings(features="standard"), amplitude=8.0), 1.0),)
+
+
+def test_settings_that_diverge_are_never_the_best(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    inner, calls = default.fit_settings, []
+
+    def diverge(*args: Any, **options: Any) -> Any:
+        posterior = inner(*args, **options)
+        calls.append(posterior)
+        if len(calls) == 7:  # a fold of the second candidate
+            posterior.guide.c_v_loc.data.fill_(torch.nan)
+        return posterior
+
+    monkeypatch.setattr(default, "fit_settings", diverge)
+    found = choose(X, Y)
+    assert found.tried["score"][1] == -np.inf
+    assert found.tried["weight"][1] == 0
+    assert torch.isfinite(found.z).all()
+
+
+def test_a_named_kernel_has_its_own_scales(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "CANDIDATES", KERNELS)
+    for kernel, own in search.KERNEL_GRID.items():
+        tried = choose(X, Y, fixed={"kernel": kernel}).tried
+        assert set(tried["lengthscale"]) == {Settings().lengthscale, *(scale for scale, _ in own)}
+    tried = choose(X, Y, fixed={"kernel": "rbf+matern12"}).tried  # all of them
+    assert set(tried["lengthscale"]) >= {scale for pairs in search.KERNEL_GRID.values() for scale, _ in pairs}
+
+
+def test_wide_features_have_no_laplacian(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "CANDIDATES", KERNELS)
+    assert "laplacian" in set(choose(X, Y).tried["kernel"])
+    monkeypatch.setattr(search, "NARROW", X.shape[1] - 1)
+    assert "laplacian" not in set(choose(X, Y).tried["kernel"])
+
+
+def test_relevance_is_left_again_where_the_last_kernel_does_without(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    both = ({"relevance": True}, {"relevance": False})
+    monkeypatch.setattr(search, "CANDIDATES", (both[:1], ({"kernel": "rbf"},), both))
+    assert both == AT_LAST  # as it is done
+    scores = iter([0.1, 0.2, 0.3, 0.4])
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    found = choose(X, Y)
+    assert list(found.tried["relevance"]) == [False, True, True, False]
+    assert found.settings == Settings(features="standard", kernel="rbf")
 
 
 def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:

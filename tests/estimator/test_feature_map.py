@@ -77,6 +77,18 @@ def test_equal_values_share_their_middle_quantile_and_values_beyond_the_ends_are
     assert FeatureMap.from_data(np.ones((9, 1)), "quantile")(np.ones((2, 1))).tolist() == [[0.0], [0.0]]
 
 
+def test_columns_that_do_not_vary_say_nothing() -> None:
+    """By rounding, or at all; a rare feature does vary."""
+    X = np.tile(np.float32([0.1, 5.0, 0.0]), (400, 1))
+    X[::2, 0] = np.nextafter(np.float32(0.1), 1)
+    X[7, 2] = 1
+    made = FeatureMap.from_data(X, "quantile")
+    new = np.float32([[0.1, 5.0, 0.0], [0.2, 5.1, 1.0], [-3.0, 0.0, 0.0]])
+    assert np.allclose(made(X).numpy()[:, :2], 0, atol=1e-6)
+    assert np.allclose(made(new).numpy()[:, :2], 0, atol=1e-6)
+    assert np.allclose(made(new).numpy()[:, 2], [0.0, norm.ppf(399 / 400), 0.0], atol=0.02)
+
+
 def test_rows_of_zeros_and_constant_columns_stay_finite() -> None:
     X = np.c_[POSITIVE, np.full(30, 5.0), np.full(30, 1e7)].astype(np.float32)
     X[3] = 0

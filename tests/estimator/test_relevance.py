@@ -13,6 +13,7 @@ from torch.distributions import MultivariateNormal
 
 from esmc_pyro import ESMCClassifier, default, relevance, search
 from esmc_pyro.default import Settings
+from esmc_pyro.feature_map import KINDS
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 
 WEIGHTS = search.CANDIDATES[:1]
@@ -193,3 +194,12 @@ def test_ctrl_c_while_weights_are_learned_ends_the_search(monkeypatch: pytest.Mo
     assert found.interrupted
     assert found.settings == Settings(features="standard")
     assert len(found.z)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_mapped_as_those_that_were_fitted(kind, make_data) -> None:
+    """To the last bit, so that a pseudo-instance is known again as the row it is."""
+    X, Y = make_data(40)
+    settings = Settings(features=kind, relevance=True)
+    made, x = default.map_features(np.abs(X), torch.as_tensor(Y), settings)
+    assert torch.equal(made(np.abs(X)), x)

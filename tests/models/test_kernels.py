@@ -22,7 +22,9 @@ def test_every_kernel_has_a_formula() -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.usefixtures("double")
-def test_kernels_follow_their_formulas(name: str) -> None:
+@pytest.mark.parametrize("small", [0, 2**16])
+def test_kernels_follow_their_formulas(name: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SMALL", small)
     x, s = torch.randn(6, 3), torch.randn(4, 3)
     kernel = make_kernel(name, 3, lengthscale=0.7, variance=2.5)
     difference = (x[:, None] - s).abs()
@@ -44,18 +46,30 @@ def test_the_laplacian_is_a_product_over_dimensions() -> None:
 
 
 @pytest.mark.usefixtures("double")
-def test_the_slopes_of_the_laplacian() -> None:
+@pytest.mark.parametrize("small", [0, 2**16])  # cdist, or all differences at once
+def test_the_slopes_of_the_laplacian(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SMALL", small)
     x, s = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)
     kernel = make_kernel("laplacian", 2, lengthscale=0.8)
     assert torch.autograd.gradcheck(lambda a, b: kernel_matrix(kernel, a, b), (x, s))
+    if small:  # cdist has none
+        assert torch.autograd.gradgradcheck(lambda a, b: kernel_matrix(kernel, a, b), (x, s))
     same = torch.ones(2, 2, requires_grad=True)  # where rows are equal the slope is taken to be zero
     kernel(same).sum().backward()
     assert torch.equal(same.grad, torch.zeros(2, 2))
 
 
 def test_the_distance_that_length_scales_divide() -> None:
-    assert distance_norm("laplacian") == distance_norm(make_kernel("laplacian", 2)) == 1
-    assert distance_norm("rbf") == distance_norm(RBF(2)) == distance_norm("rbf+laplacian") == 2
+    assert distance_norm(kernels.Laplacian) == distance_norm(make_kernel("laplacian", 2)) == 1
+    assert distance_norm(RBF) == distance_norm(Matern52(2)) == 2
+    made = make_kernel("rbf+laplacian+laplacian", 2, lengthscale=lambda norm: 10.0 * norm)
+    assert [part.lengthscale.item() for part in _parts(made)] == pytest.approx([20.0, 10.0, 10.0])
+    set_lengthscale(made, lambda norm: 3.0 + norm)
+    assert [part.lengthscale.item() for part in _parts(made)] == pytest.approx([5.0, 4.0, 4.0])
+
+
+def _parts(kernel: Sum) -> list[kernels.Isotropy]:
+    return [part for part in kernel.modules() if isinstance(part, kernels.Isotropy)]
 
 
 @pytest.mark.usefixtures("double")
