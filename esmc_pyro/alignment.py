@@ -1,4 +1,4 @@
-"""The latent space is defined up to rotation or permutation, and sign; this turns draws of it the same way round, for plots.
+"""The latent space is defined up to rotation or permutation, and sign; this turns draws the same way round, for plots.
 
 With an isotropic kernel above it, ``c -> c Q`` for any orthogonal ``Q`` (L x L), with ``u_c -> Q' u_c``,
 ``S_z -> S_z Q`` and the slopes of a linear mean of ``z`` ``W -> Q' W``, changes neither the prior of ``u_c`` nor
