@@ -120,7 +120,7 @@ BAD = {
     "a repeated key": (lambda: with_header(lambda text: '{"a":1,"a":2,' + text[1:]), "a key is repeated"),
     "another format": (lambda: with_metadata(format="pt"), "it is no model file"),
     "no metadata": (lambda: with_header(lambda text: "{}"), "it is no model file"),
-    "a newer version": (lambda: with_metadata(version="4", package="9.1"), r"version 4 .*esmc-pyro 9.1.*newer one"),
+    "a newer version": (lambda: with_metadata(version="5", package="9.1"), r"version 5 .*esmc-pyro 9.1.*newer one"),
     "version zero": (lambda: with_metadata(version="0"), "its version must be a whole number"),
     "a version of digits without end": (lambda: with_metadata(version="9" * 5000), "its version must be"),
     "another checksum": (lambda: with_metadata(checksum="0" * 64), "its checksum does not match"),
@@ -185,7 +185,7 @@ BAD = {
     "a tensor of another type": (tensor("guide.c_v_loc", lambda t: t.double()), "must be of torch.float32; got"),
     "a scale of zero": (tensor("features.scale", filled(0.0), "default, standard, wide"), "must be above 0 everywhere"),
     "quantiles that fall": (
-        tensor("features.quantiles", lambda t: t.flip(0), "default, quantile, laplacian"), "must not fall"
+        tensor("features.quantiles", lambda t: t.flip(0), "default, quantile, laplacian"), "and not fall"
     ),
     "labels beyond the last": (tensor("pseudo_labels.indices", filled(99)), "label numbers from 0 to 3"),
     "labels in no order": (tensor("pseudo_labels.indptr", filled(-1)), "must rise from 0"),
