@@ -53,7 +53,7 @@ def table(results: pd.DataFrame) -> str:
     """Markdown: means over the fifths, and the mean difference to the best alone ± its standard error."""
     lines = [
         "Command: `ESMC_DATA=... python benchmarks/stacking.py`. Fifths of the training rows, each judged after a "
-        "search and a fit on the other four (of espgame and delicious one fifth); means, in brackets the difference to "
+        "search and a fit on the other four; means, in brackets the difference to "
         "the best alone ± its standard error.\n",
         "| dataset | ones removed | choice | members | " + " | ".join(SHOWN) + " |\n|" + "---|" * (len(SHOWN) + 4),
     ]
