@@ -184,8 +184,9 @@ def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:
 
 def _go_on(large: Judge, best: Settings, rival: Settings | None, settled: set[str]) -> Settings:
     """What more rows make of ``best``, or of it with the kernel of ``rival``, whose length-scale is as much shorter."""
+    larger: list[dict[str, float]] = [{"amplitude": Times(2)}] * 2
     shorter: list[dict[str, float]] = [{"lengthscale": Times(0.7)}] * 2
-    steps: list[dict[str, float]] = [*[{"amplitude": Times(2)}] * 2, *shorter, {"curvature": 1.0}]
+    steps = [*larger, *shorter, {"curvature": 1.0}]
     further = large.climb(best, [step for step in steps if not settled & set(step)])
     if rival is None:
         return further
