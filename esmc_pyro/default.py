@@ -60,8 +60,9 @@ class Settings:
     ``features`` is the kind of feature map; ``relevance`` whether each feature has a weight (``relevance.py``), learned
     in a first phase at few rows; ``lengthscale`` is in medians of the kernel's distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
-    prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``. ``B`` is that of ``EEOE``, 1 is
-    ``Bernoulli``; it counts where the user names no likelihood.
+    prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``, and ``curve_lengthscale`` its
+    length-scale, in medians of the distance between the ``c`` of rows. ``B`` is that of ``EEOE``, 1 is ``Bernoulli``;
+    it counts where the user names no likelihood.
     """
 
     features: str = "identity"
@@ -71,6 +72,7 @@ class Settings:
     amplitude: float = 4.0
     coupling: float = 0.8
     curvature: float = 0.0
+    curve_lengthscale: float = 1.0
     B: float = 1.0
 
     @property
@@ -167,12 +169,12 @@ def curve(
     posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, features: FrozenFeatures, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of labelled rows, one median distance long."""
+    """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of labelled rows."""
     model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0])
     with torch.no_grad():
         c = torch.cat([features(X[: len(Y)], rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
     rows = rules.choose_pseudo_rows(len(c), min(len(c), CURVED_PSEUDO), seed)
-    scale = rules.lengthscale_from_distances(c, "authors", seed=seed)
+    scale = settings.curve_lengthscale * rules.lengthscale_from_distances(c, "authors", seed=seed)
     model.layers[1] = _last_layer(c[rows], model.layers[1].mean, scale, settings.curvature**2)
     guide = start(model, X, Y)
     guide.c_v_loc.data = v.data

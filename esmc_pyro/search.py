@@ -48,6 +48,12 @@ KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
     "rbf": ((1.0, 4.0), (4.0, 16.0)),
     "laplacian": ((0.25, 4.0), (0.35, 4.0), (0.5, 4.0), (1.0, 4.0)),
 }
+# f_z: many rows bear a shorter one, and a larger one with that
+CURVES: tuple[dict[str, float], ...] = (
+    {"curvature": 1.0},
+    {"curvature": 1.0, "curve_lengthscale": 0.5},
+    {"curvature": 2.0, "curve_lengthscale": 0.5},
+)
 # changes to the best settings so far, tried in this order
 CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     ({"relevance": True},),
@@ -59,7 +65,7 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
     tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5, 0.5)),
     tuple({"coupling": c} for c in (0.5, 0.95)),
     ({"B": 3.0},),
-    ({"curvature": 1.0},),
+    CURVES,
     ({"relevance": True}, {"relevance": False}),
 )
 
@@ -186,7 +192,7 @@ def _go_on(large: Judge, best: Settings, rival: Settings | None, settled: set[st
     """What more rows make of ``best``, or of it with the kernel of ``rival``, whose length-scale is as much shorter."""
     larger: list[dict[str, float]] = [{"amplitude": Times(2)}] * 2
     shorter: list[dict[str, float]] = [{"lengthscale": Times(0.7)}] * 2
-    steps = [*larger, *shorter, {"curvature": 1.0}]
+    steps = [*larger, *shorter, *CURVES]
     further = large.climb(best, [step for step in steps if not settled & set(step)])
     if rival is None:
         return further

@@ -18,8 +18,9 @@ class ModelFileError(ValueError):
     """A model file that cannot be read, or a model that cannot be written to one; the sentence says why."""
 
 
-# version 2: weights of features; version 3: members; version 4: quantiles of features, Laplacian kernels
-FORMAT = Format("esmc-pyro model", 4, "model file", ModelFileError)
+# version 2: weights of features; version 3: members; version 4: quantiles of features, Laplacian kernels;
+# version 5: the length-scale of f_z
+FORMAT = Format("esmc-pyro model", 5, "model file", ModelFileError)
 
 
 class Fields:

@@ -173,14 +173,17 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     X, Y = make_data()
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
-    scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35])  # small; more rows: amplitude twice, length-scale, f_z
+    # small; more rows: amplitude twice, length-scale, three of f_z
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35, 0.4, 0.3])
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
     start = Settings(features="standard")
-    assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4, 4]
-    assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7, 1])
-    assert list(found.tried["curvature"]) == [0, 0, 0, 0, 0, 1]
-    assert found.settings == replace(start, amplitude=4 * start.amplitude, curvature=1.0)
+    assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4, 4, 4, 4]
+    assert list(found.tried["lengthscale"] / start.lengthscale) == pytest.approx([1, 1, 1, 1, 0.7, 1, 1, 1])
+    assert list(found.tried["curvature"]) == [0, 0, 0, 0, 0, 1, 1, 2]
+    assert list(found.tried["curve_lengthscale"]) == [1, 1, 1, 1, 1, 1, 0.5, 0.5]
+    wanted = replace(start, amplitude=4 * start.amplitude, curvature=1.0, curve_lengthscale=0.5)
+    assert found.settings == wanted
     assert len(found.Y) == len(found.z) == (len(Y) - 1) // 5
     # nor are settings that are fixed
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
@@ -193,8 +196,8 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
     monkeypatch.setattr(search, "CANDIDATES", (changes,))
-    # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z, the rival
-    scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.55, 0.7, 0.1])
+    # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z thrice, the rival
+    scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.1, 0.1, 0.55, 0.7, 0.1])
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
     assert next(scores, None) is None
@@ -262,7 +265,7 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1])  # small; more rows: the amplitude twice, then nothing is better
+    scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])  # small; more rows: the amplitude twice, then nothing is better
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
 
     def stop(*given: Any) -> Any:
@@ -381,6 +384,18 @@ def test_every_phase_makes_its_steps(make_data: Make, monkeypatch: pytest.Monkey
     curved = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), Settings(curvature=1.0)).history
     steps = 2  # of an epoch: 40 rows in batches of at most 32
     assert len(curved) * steps == default.LEAST_STEPS + default.CURVED_STEPS
+
+
+def test_the_length_scale_of_f_z_is_in_medians_of_the_distance_between_c(make_data: Make) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data(40))
+    for times in (1.0, 0.5):
+        settings = Settings(curvature=3.0, curve_lengthscale=times)
+        first = default.fit_settings(X, Y, replace(settings, curvature=0.0), spread=False)
+        layer = first.model.layers[0]
+        c = layer.predict(X, first.guide.u_means()[0])
+        kernel = default.fit_settings(X, Y, settings, spread=False).model.layers[1].kernel
+        assert kernel.lengthscale.item() == pytest.approx(times * torch.nn.functional.pdist(c).median().item(), rel=1e-3)
+        assert kernel.variance.item() == pytest.approx(9.0)
 
 
 def test_f_z_learns_what_is_not_linear_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
