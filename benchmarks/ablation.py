@@ -66,9 +66,11 @@ def collapsed(x: Tensor, y: Tensor, settings: Settings, seed: int) -> Posterior:
 VARIANTS: dict[tuple[str, str], dict[str, Any] | Fit | str] = {
     ("as chosen", ""): "stack",
     ("stack", "none: the best settings alone"): {},
+    ("length-scale", "as in the search"): "as judged",
     ("search", "none"): {name: value for name, value in asdict(Settings()).items() if name != "features"},
     ("second layer", "linear, c W + b"): {"curvature": 0.0},
-    ("second layer", "with f_z"): {"curvature": 1.0},
+    ("second layer", "with f_z"): {"curvature": 1.0, "curve_lengthscale": 1.0},
+    ("second layer", "with a shorter and larger f_z"): {"curvature": 2.0, "curve_lengthscale": 0.5},
     ("second layer", "none: W diagonal, no f_z"): {"coupling": 0.0, "curvature": 0.0},
     ("label coupling", "0.5"): {"coupling": 0.5},
     ("label coupling", "0.8"): {"coupling": 0.8},
@@ -104,7 +106,7 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
     X, Y, X_test, Y_test = load(dataset, removed, seed)
     y = torch.as_tensor(Y)
     found = search.choose(X, y, None, {}, candidate_kinds(X), seed=seed)
-    settings = found.settings
+    settings = found.for_all_rows(found.settings)
     mapped: dict[tuple[str, bool], tuple[Tensor, Tensor]] = {}
 
     def features(wanted: Settings) -> tuple[Tensor, Tensor]:
@@ -117,17 +119,21 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
     known: dict[Settings, Tensor] = {}
     for part, variant in left:
         change = VARIANTS[part, variant]
-        if isinstance(change, str):
+        if change == "as judged":
+            change = {"lengthscale": found.settings.lengthscale}
+        if change == "stack":
             z = default.fit_stack(X, y, found.members, seed=seed, spread=False).predict(X_test)
         elif isinstance(change, dict):
             wanted = replace(settings, **change)
             if part == "kernel" and wanted != settings:
-                wanted = search.choose(X, y, None, change, (settings.features,), seed=seed).settings
+                other = search.choose(X, y, None, change, (settings.features,), seed=seed)
+                wanted = other.for_all_rows(other.settings)
             if wanted not in known:  # one variant of each part is what was chosen
                 x, x_test = features(wanted)
                 known[wanted] = default.fit_settings(x, y, wanted, seed=seed).predict(x_test)
             z = known[wanted]
         else:
+            assert not isinstance(change, str)
             x, x_test = features(settings)
             z = change(x, y, settings, seed).predict(x_test)
         values = evaluate(Y_test, z.numpy())

@@ -39,7 +39,7 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         rest = np.setdiff1d(np.arange(len(Y)), held)
         y = torch.as_tensor(given[rest])
         found = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]))
-        members = {BEST: ((found.settings, 1.0),), STACK: found.members}
+        members = {BEST: ((found.for_all_rows(found.settings), 1.0),), STACK: found.members}
         z = {name: default.fit_stack(X[rest], y, some, spread=False).predict(X[held]) for name, some in members.items()}
         z[HIGHER] = z[STACK if held_out_score(found.Y, found.z) >= found.tried["score"].max() else BEST]
         for name, scores in z.items():

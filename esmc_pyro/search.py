@@ -30,6 +30,7 @@ LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are mor
 LARGE_MEMBERS = 2  # of the stack at most, where there are so many rows
 NARROW = 1024  # features up to which kernels of other distances than the Euclidean are quick enough to be tried
 LEAST_ROWS = 10  # fewer labelled rows are not split
+SHORTER = 0.25  # as pseudo-instances get denser, the length-scale shrinks with this power of their number
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
 
@@ -74,8 +75,9 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
 class Search:
     """The best settings, what was tried, and held-out ``z`` and labels for thresholds and calibration.
 
-    ``members`` are the settings to fit, with their weights, the heaviest first: the best alone, or a stack of several
-    (``stack.member_weights``). ``member_z`` are theirs; ``tried`` has the weights too.
+    ``members`` are the settings to fit to all rows (``for_all_rows``), with their weights, the heaviest first: the best
+    alone, or a stack of several (``stack.member_weights``). ``member_z`` are theirs, as judged; ``tried`` has the
+    weights too.
     """
 
     settings: Settings
@@ -84,6 +86,11 @@ class Search:
     Y: Tensor
     members: tuple[tuple[Settings, float], ...]
     interrupted: bool = False
+    shorter: float = 1.0  # what a length-scale is multiplied by (``denser_lengthscale``)
+
+    def for_all_rows(self, settings: Settings) -> Settings:
+        """These settings, as they did well in the search, for the models that are fitted to all rows."""
+        return replace(settings, lengthscale=settings.lengthscale * self.shorter)
 
     @property
     def z(self) -> Tensor:
@@ -119,6 +126,13 @@ def fold_count(rows: int) -> int:
     return min(5, -(-JUDGES // held)) if held else 0
 
 
+def denser_lengthscale(few: int, many: int) -> float:
+    """``(few / many) ** SHORTER``, at most 1: the share of a length-scale that did well with ``few`` pseudo-instances
+    that is left for ``many``, since denser ones bear a shorter one (benchmarks/results/ablation.md).
+    """
+    return min(1.0, few / many) ** SHORTER
+
+
 def choose(
     X: Any, Y: Tensor, likelihood: Likelihood | None, fixed: Mapping[str, Any], kinds: Sequence[str], *, seed: int = 0,
     pseudo: int | None = None, candidates: Sequence[Sequence[dict[str, Any]]] | None = None,
@@ -130,8 +144,10 @@ def choose(
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way, with the best kernel and with that of the
-    best settings that have another. What is in ``fixed`` is not searched. Several of those tried make a stack: together
-    they are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
+    best settings that have another. With all pseudo-instances the length-scale is shorter still
+    (``denser_lengthscale``),
+    if it was searched. What is in ``fixed`` is not. Several of those tried make a stack: together they are better than
+    the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
     Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
     far. A ``likelihood`` of None leaves it to the settings.
     """
@@ -146,9 +162,12 @@ def choose(
     if not folds:
         return _untried(best, Y)
     most = LARGE_PSEUDO if pseudo is None else pseudo
+    searched = candidates and "lengthscale" not in settled
+    fitted = min(default.pseudo_count(len(Y)), len(Y) if pseudo is None else pseudo) if searched else None
     judge = partial(
-        Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint
-    )
+        Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint,
+        fitted=fitted,
+    )  # fmt: skip
     maps = tuple({"features": kind} for kind in kinds)
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
     unwanted = _unwanted_kernels(fixed.get("kernel"), width)
@@ -211,13 +230,14 @@ class Judge:
     """Fits settings to the rows of ``X`` and ``Y`` that ``folds`` leave, scores them by those they hold out, and
     remembers all, in the ``section`` of a checkpoint if there is one (``given`` is what the search depends on).
 
+    ``fitted`` pseudo-instances will the models have that are fitted to all rows; None leaves the length-scale alone.
     Ctrl-C ends the judging: settings that have no score by then have the lowest.
     """
 
     def __init__(
         self, X: Any, Y: Tensor, *, folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int,
         likelihood: Likelihood | None, seed: int, project: bool, progress: bool, checkpoint: Checkpoint | None,
-        section: str, given: Mapping[str, Any],
+        section: str, given: Mapping[str, Any], fitted: int | None,
     ) -> None:  # fmt: skip
         self.interrupted = False
         self._X, self._Y, self._folds, self._section = X, Y, folds, section
@@ -225,6 +245,8 @@ class Judge:
         self._Y_held = torch.cat([Y[held] for held, _ in folds])
         self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
         self._project, self._progress = project, progress
+        few = min(len(self._Y_rest[0]), pseudo)
+        self._shorter = 1.0 if fitted is None else denser_lengthscale(few, fitted)
         self._mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
         self._found: dict[Settings, tuple[float, Tensor]] = {}
         training = (
@@ -316,4 +338,5 @@ class Judge:
             for settings, (score, _) in self._found.items()
         ]
         z = tuple(self._found[settings][1] for settings, _ in ordered)
-        return Search(best, pd.DataFrame(tried), z, self._Y_held, ordered, self.interrupted)
+        found = Search(best, pd.DataFrame(tried), z, self._Y_held, ordered, self.interrupted, self._shorter)
+        return replace(found, members=tuple((found.for_all_rows(settings), share) for settings, share in ordered))

@@ -190,6 +190,27 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     assert set(choose(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
 
 
+def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert search.denser_lengthscale(100, 1600) == pytest.approx(0.5)
+    assert search.denser_lengthscale(100, 50) == 1
+    X, Y = make_data()
+    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)  # the start stays the best
+    monkeypatch.setattr("esmc_pyro.stack.member_weights", lambda z, *rest: np.eye(len(z))[0])
+    few = len(Y) - len(Y) // 5  # rows, each of them a pseudo-instance, of a fold
+
+    def scale(**options: Any) -> float:
+        found = choose(X, Y, **options)
+        ((settings, _),) = found.members
+        assert settings == replace(found.settings, lengthscale=found.settings.lengthscale * found.shorter)
+        return found.shorter
+
+    assert scale() == pytest.approx((few / len(Y)) ** search.SHORTER)
+    monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
+    assert scale() == pytest.approx((10 / len(Y)) ** search.SHORTER)
+    # nothing that nobody searched, and not for a model with as few
+    assert scale(pseudo=10) == scale(candidates=()) == scale(fixed={"lengthscale": 2.0}) == 1
+
+
 def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
@@ -230,7 +251,7 @@ def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
     found = choose(X, Y)
     assert found.interrupted
     assert len(fits) == 10 + candidate
-    assert found.members == ((small.settings, 1.0),)
+    assert found.members == ((small.for_all_rows(small.settings), 1.0),)
     assert len(found.tried) == 1 + candidate
     assert found.tried["weight"].sum() == 1
     assert len(found.z) == len(found.Y) == len(small.Y)
@@ -265,7 +286,9 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])  # small; more rows: the amplitude twice, then nothing is better
+    scores = iter(
+        [0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]
+    )  # small; more rows: the amplitude twice, then nothing is better
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
 
     def stop(*given: Any) -> Any:
@@ -274,7 +297,9 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     monkeypatch.setattr("esmc_pyro.stack.member_weights", stop)
     found = choose(X, Y)
     assert found.interrupted
-    assert found.members == ((replace(Settings(features="standard"), amplitude=8.0), 1.0),)
+    best = replace(Settings(features="standard"), amplitude=8.0)
+    assert found.settings == best
+    assert found.members == ((found.for_all_rows(best), 1.0),)
 
 
 def test_settings_that_diverge_are_never_the_best(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +419,9 @@ def test_the_length_scale_of_f_z_is_in_medians_of_the_distance_between_c(make_da
         layer = first.model.layers[0]
         c = layer.predict(X, first.guide.u_means()[0])
         kernel = default.fit_settings(X, Y, settings, spread=False).model.layers[1].kernel
-        assert kernel.lengthscale.item() == pytest.approx(times * torch.nn.functional.pdist(c).median().item(), rel=1e-3)
+        assert kernel.lengthscale.item() == pytest.approx(
+            times * torch.nn.functional.pdist(c).median().item(), rel=1e-3
+        )
         assert kernel.variance.item() == pytest.approx(9.0)
 
 
