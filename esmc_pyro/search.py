@@ -144,12 +144,11 @@ def choose(
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way, with the best kernel and with that of the
-    best settings that have another. With all pseudo-instances the length-scale is shorter still
-    (``denser_lengthscale``),
-    if it was searched. What is in ``fixed`` is not. Several of those tried make a stack: together they are better than
-    the best (``stack.member_weights``; all with its likelihood, if that learns nothing).
-    Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so
-    far. A ``likelihood`` of None leaves it to the settings.
+    best settings that have another. For all pseudo-instances a length-scale that was searched is made shorter still
+    (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those tried make a stack: together they
+    are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing). Without rows
+    to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A
+    ``likelihood`` of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
