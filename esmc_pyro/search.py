@@ -144,11 +144,11 @@ def choose(
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
     ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
     there are more than ``LARGE_ROWS``, so many say whether to go on that way, with the best kernel and with that of the
-    best settings that have another. For all pseudo-instances a length-scale that was searched is made shorter still
-    (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those tried make a stack: together they
-    are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing). Without rows
-    to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the search at the best so far. A
-    ``likelihood`` of None leaves it to the settings.
+    best settings that have another. Where there are more than ``SEARCH_ROWS``, a length-scale that was searched is made
+    shorter for all pseudo-instances (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those
+    tried make a stack: together they are better than the best (``stack.member_weights``; all with its likelihood, if
+    that learns nothing). Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the
+    search at the best so far. A ``likelihood`` of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
@@ -161,8 +161,9 @@ def choose(
     if not folds:
         return _untried(best, Y)
     most = LARGE_PSEUDO if pseudo is None else pseudo
-    searched = candidates and "lengthscale" not in settled
-    fitted = min(default.pseudo_count(len(Y)), len(Y) if pseudo is None else pseudo) if searched else None
+    fitted = None
+    if len(Y) > SEARCH_ROWS and candidates and "lengthscale" not in settled:
+        fitted = min(default.pseudo_count(len(Y)), len(Y) if pseudo is None else pseudo)
     judge = partial(
         Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint,
         fitted=fitted,

@@ -196,7 +196,6 @@ def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, mo
     X, Y = make_data()
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)  # the start stays the best
     monkeypatch.setattr("esmc_pyro.stack.member_weights", lambda z, *rest: np.eye(len(z))[0])
-    few = len(Y) - len(Y) // 5  # rows, each of them a pseudo-instance, of a fold
 
     def scale(**options: Any) -> float:
         found = choose(X, Y, **options)
@@ -204,6 +203,9 @@ def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, mo
         assert settings == replace(found.settings, lengthscale=found.settings.lengthscale * found.shorter)
         return found.shorter
 
+    assert scale() == 1  # the search sees all rows
+    monkeypatch.setattr(search, "SEARCH_ROWS", len(Y) - 1)
+    few = len(Y) - 1 - (len(Y) - 1) // 5  # rows, each of them a pseudo-instance, of a fold
     assert scale() == pytest.approx((few / len(Y)) ** search.SHORTER)
     monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
     assert scale() == pytest.approx((10 / len(Y)) ** search.SHORTER)
