@@ -253,7 +253,7 @@ def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
     found = choose(X, Y)
     assert found.interrupted
     assert len(fits) == 10 + candidate
-    assert found.members == ((small.for_all_rows(small.settings), 1.0),)
+    assert found.members == ((small.settings, 1.0),)
     assert len(found.tried) == 1 + candidate
     assert found.tried["weight"].sum() == 1
     assert len(found.z) == len(found.Y) == len(small.Y)
@@ -288,9 +288,8 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    scores = iter(
-        [0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]
-    )  # small; more rows: the amplitude twice, then nothing is better
+    # small; more rows: the amplitude twice, then nothing is better
+    scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])
     monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
 
     def stop(*given: Any) -> Any:
@@ -299,9 +298,7 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     monkeypatch.setattr("esmc_pyro.stack.member_weights", stop)
     found = choose(X, Y)
     assert found.interrupted
-    best = replace(Settings(features="standard"), amplitude=8.0)
-    assert found.settings == best
-    assert found.members == ((found.for_all_rows(best), 1.0),)
+    assert found.members == ((replace(Settings(features="standard"), amplitude=8.0), 1.0),)
 
 
 def test_settings_that_diverge_are_never_the_best(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:

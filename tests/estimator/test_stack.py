@@ -227,7 +227,7 @@ def test_ctrl_c_while_weights_are_found_ends_at_the_best(make_data: Make, monkey
     monkeypatch.setattr(stack, "member_weights", interrupted)
     found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert found.interrupted
-    assert found.members == ((found.for_all_rows(found.settings), 1.0),)
+    assert found.members == ((found.settings, 1.0),)
 
 
 @pytest.mark.usefixtures("real_search")
@@ -288,7 +288,6 @@ def test_of_many_rows_few_are_stacked_and_all_of_the_larger_search(
     assert weights.sum() == pytest.approx(1)
     assert not weights[:2].any()  # those of the small search: the start and what has no long length-scale
     chosen = model.search_[weights > 0].drop(columns=["score", "weight"])
-    assert len(Y) <= search.SEARCH_ROWS  # or the length-scale would be shorter
     settings = {default.Settings(**row) for row in chosen.to_dict("records")}
     assert settings == {member.settings for member in model.stack_.members}
 
