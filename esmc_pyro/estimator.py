@@ -67,10 +67,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     random_state : same seed, same result
     verbose : show progress
 
-    A fifth of at most 3000 labelled rows is held out to choose settings, calibrate and tune the threshold (of few rows
-    the fifths in turn, of more than 8000 rows then a fifth of 8000); then all rows are fitted. Fewer than 10 labelled
-    rows are not split: settings are the usual ones, probabilities are not calibrated and the threshold is one half. A
-    guide or ``Setting`` object belongs to all rows: those rows are then their own judges.
+    A fifth of at most 3000 labelled rows is held out to choose settings (of few rows the fifths in turn, of more than
+    8000 rows then a fifth of 8000), and a fifth of all to calibrate and tune the threshold; then all rows are fitted.
+    Fewer than 10 labelled rows are not split: settings are the usual ones, probabilities are not calibrated and the
+    threshold is one half. A guide or ``Setting`` object belongs to all rows: those rows are then their own judges.
 
     Attributes
     ----------
@@ -147,11 +147,15 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             fixed = self._fixed()
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
+            judging: dict[str, Any] = {
+                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X), "progress": self.verbose,
+                "checkpoint": kept,
+            }  # fmt: skip
             found = search.choose(
-                X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1], seed=self.random_state,
-                pseudo=self.pseudo, candidates=None if self.search else (), project=is_wide(X),
-                progress=self.verbose, checkpoint=kept,
+                X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1],
+                candidates=None if self.search else (), **judging,
             )  # fmt: skip
+            found = search.judge_members(found, X[:labelled], y, chosen, **judging)
             fitted = default.fit_stack(
                 X, y, found.members, chosen, pseudo=self.pseudo, epochs=self.epochs,
                 lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,

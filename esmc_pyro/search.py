@@ -76,8 +76,8 @@ class Search:
     """The best settings, what was tried, and held-out ``z`` and labels for thresholds and calibration.
 
     ``members`` are the settings to fit to all rows (``for_all_rows``), with their weights, the heaviest first: the best
-    alone, or a stack of several (``stack.member_weights``). ``member_z`` are theirs, as judged; ``tried`` has the
-    weights too.
+    alone, or a stack of several (``stack.member_weights``). ``member_z`` are theirs, as judged (``judge_members``:
+    once more, as they will be fitted); ``tried`` has the weights too.
     """
 
     settings: Settings
@@ -200,6 +200,33 @@ def choose(
     return replace(kept, tried=pd.concat(tried, ignore_index=True), interrupted=more.interrupted)
 
 
+def judge_members(
+    found: Search, X: Any, Y: Tensor, likelihood: Likelihood | None, *, seed: int = 0, pseudo: int | None = None,
+    project: bool | None = None, progress: bool = False, checkpoint: Checkpoint | None = None,
+) -> Search:  # fmt: skip
+    """``found`` with held-out ``z`` of its members as they will be fitted: arguments as in ``choose``.
+
+    The search's own models may have fewer pseudo-instances and longer length-scales, and then other odds: a calibration
+    for these would be wrong by a third of a label's frequency (benchmarks/results/calibration.md). So where the fit has
+    more, the members are fitted once more, to all rows but a fifth. Ctrl-C leaves ``found`` as it is.
+    """
+    folds = [hold_out(len(Y), seed, fold, most=len(Y)) for fold in range(fold_count(len(Y)))]
+    if found.interrupted or not folds:
+        return found
+    most = default.pseudo_count(len(folds[0][1])) if pseudo is None else pseudo
+    if most <= SEARCH_PSEUDO:
+        return found
+    judge = Judge(
+        X, Y, likelihood=likelihood, seed=seed, project=is_wide(X) if project is None else project, progress=progress,
+        checkpoint=checkpoint, folds=folds, pseudo=most, section="calibration", given={}, fitted=None,
+    )  # fmt: skip
+    members = tqdm(found.members, disable=not progress, desc="calibration", unit="member")
+    made = tuple(z for settings, _ in members if (z := judge.held_out_z(settings)) is not None)
+    if len(made) < len(found.members):
+        return replace(found, interrupted=True)
+    return replace(found, member_z=made, Y=judge.Y_held)
+
+
 def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:
     """Those of ``KERNEL_GRID`` whose scales are not for the kernel that the user names, or that are slow at a width."""
     if isinstance(named, str) and named in KERNEL_GRID:
@@ -242,7 +269,7 @@ class Judge:
         self.interrupted = False
         self._X, self._Y, self._folds, self._section = X, Y, folds, section
         self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
-        self._Y_held = torch.cat([Y[held] for held, _ in folds])
+        self.Y_held = torch.cat([Y[held] for held, _ in folds])
         self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
         self._project, self._progress = project, progress
         few = min(len(self._Y_rest[0]), pseudo)
@@ -268,16 +295,21 @@ class Judge:
                 self.interrupted = True
         return self._found[settings][0] if settings in self._found else -np.inf
 
+    def held_out_z(self, settings: Settings) -> Tensor | None:
+        """``z`` of all held-out rows, n x K; None after Ctrl-C."""
+        self.score(settings)
+        return self._found[settings][1] if settings in self._found else None
+
     def _judge(self, settings: Settings) -> None:
-        z = self._held_out_z(settings)
+        z = self._fit_folds(settings)
         if z is None:
             self.interrupted = True
             return
-        score = held_out_score(self._Y_held, z) if torch.isfinite(z).all() else -np.inf
+        score = held_out_score(self.Y_held, z) if torch.isfinite(z).all() else -np.inf
         self._memory.put(settings, score, z)
         self._found[settings] = score, z
 
-    def _held_out_z(self, settings: Settings) -> Tensor | None:
+    def _fit_folds(self, settings: Settings) -> Tensor | None:
         """``z`` of all held-out rows; None if a fit was cut short, which proves nothing."""
         parts = []
         for (x, x_held), y in zip(self._features(settings), self._Y_rest, strict=True):
@@ -328,7 +360,7 @@ class Judge:
             shared = default.likelihood_of(best) if likelihood is None else likelihood
             try:
                 judged = [self._found[settings][1] for settings in alike]
-                weights = stack.member_weights(judged, self._Y_held, shared, members)
+                weights = stack.member_weights(judged, self.Y_held, shared, members)
                 shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
             except KeyboardInterrupt:
                 self.interrupted = True
@@ -338,5 +370,5 @@ class Judge:
             for settings, (score, _) in self._found.items()
         ]
         z = tuple(self._found[settings][1] for settings, _ in ordered)
-        found = Search(best, pd.DataFrame(tried), z, self._Y_held, ordered, self.interrupted, self._shorter)
+        found = Search(best, pd.DataFrame(tried), z, self.Y_held, ordered, self.interrupted, self._shorter)
         return replace(found, members=tuple((found.for_all_rows(settings), share) for settings, share in ordered))
