@@ -207,8 +207,8 @@ def judge_members(
     """``found`` with held-out ``z`` of its members as they will be fitted: arguments as in ``choose``.
 
     The search's own models may have fewer pseudo-instances and longer length-scales, and then other odds: a calibration
-    for these would be wrong by a third of a label's frequency (benchmarks/results/calibration.md). So where the fit has
-    more, the members are fitted once more, to all rows but a fifth. Ctrl-C leaves ``found`` as it is.
+    for these would not be one for the fit (benchmarks/results/choices.md). So where the fit has more, the members are
+    fitted once more, to all rows but a fifth. Ctrl-C leaves ``found`` as it is.
     """
     folds = [hold_out(len(Y), seed, fold, most=len(Y)) for fold in range(fold_count(len(Y)))]
     if found.interrupted or not folds:

@@ -2,7 +2,7 @@
 
 What held-out rows prefer is uncertain where they are few, and the best of many candidates is partly the luckiest: on
 new rows a weighted mean of several does better, even where it scores less on the rows that chose (benchmarks/results/
-stacking.md). As a posterior it is their mixture: a draw comes from member ``g`` with probability ``w_g``, and ``E[z] =
+choices.md). As a posterior it is their mixture: a draw comes from member ``g`` with probability ``w_g``, and ``E[z] =
 sum_g w_g E_g[z]``. The weights are those of the mean, the plug-in that predicts (Wolpert, 1992, stacks predictions so);
 those of Yao, Vehtari, Simpson and Gelman (2018) are of the mixture's density.
 """
