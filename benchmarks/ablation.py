@@ -106,6 +106,8 @@ def run(dataset: str, removed: float, seed: int, done: set[tuple[Any, ...]]) -> 
     X, Y, X_test, Y_test = load(dataset, removed, seed)
     y = torch.as_tensor(Y)
     found = search.choose(X, y, None, {}, candidate_kinds(X), seed=seed)
+    if found.interrupted:
+        raise KeyboardInterrupt
     settings = found.for_all_rows(found.settings)
     mapped: dict[tuple[str, bool], tuple[Tensor, Tensor]] = {}
 

@@ -174,7 +174,7 @@ def summary(results: pd.DataFrame, removed: float) -> str:
             best = peers.index[list(peers).index(better(peers))]
             digits += 1 if metric == "coverage" and ours < 10 else 0
             text, peer = (f"{scale * value:.{digits}f}".removeprefix("0") for value in (ours, peers[best]))
-            first = better(ours, peers[best]) == ours
+            first = ours != peers[best] and better(ours, peers[best]) == ours
             cells.append(f"{f'**{text}**' if first else text} ({peer} {SHORT.get(best, best)})")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

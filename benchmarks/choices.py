@@ -56,6 +56,8 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         rest = np.setdiff1d(np.arange(len(Y)), held)
         y = torch.as_tensor(given[rest])
         found = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]))
+        if found.interrupted:
+            raise KeyboardInterrupt
         judged, likelihood = search.judge_members(found, X[rest], y, None), default.likelihood_of(found.settings)
         longer = tuple((replace(s, lengthscale=s.lengthscale / found.shorter), weight) for s, weight in found.members)
         best = ((found.for_all_rows(found.settings), 1.0),)
@@ -63,7 +65,7 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         for members in (found.members, best, longer):
             if members not in z:  # where the length-scale stays, or one is all
                 z[members] = default.fit_stack(X[rest], y, members, spread=False).predict(X[held])
-        higher = found.members if held_out_score(found.Y, found.z) >= found.tried["score"].max() else best
+        higher = found.members if held_out_score(found.Y, found.z) >= found.score else best
         choices = {
             DEFAULT: (found.members, judged), BEST: (best, None), HIGHER: (higher, None), LONGER: (longer, None),
             CALIBRATED: (found.members, found),

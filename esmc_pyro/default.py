@@ -81,9 +81,11 @@ class Settings:
         return "c W + b + f_z(c)" if self.curvature else "c W + b, no f_z"
 
 
-def pseudo_count(N: int) -> int:
-    """``M``: every row, up to ``PSEUDO`` and to what keeps the N x M features within ``FEATURES`` numbers."""
-    return max(1, min(N, PSEUDO, FEATURES // N))
+def pseudo_count(N: int, named: int | None = None) -> int:
+    """``M``: every row, up to ``PSEUDO`` and to what keeps the N x M features within ``FEATURES`` numbers; or as many
+    as the user ``named``, if there are so many rows.
+    """
+    return max(1, min(N, PSEUDO, FEATURES // N)) if named is None else min(N, named)
 
 
 def likelihood_of(settings: Settings) -> Likelihood:
@@ -199,7 +201,7 @@ def fit_settings(
     first, second = (None, None) if checkpoint is None else (
         checkpoint.section(name), checkpoint.section(f"{name}, f_z")
     )  # fmt: skip
-    model = build(X, Y, settings, likelihood, pseudo_count(len(X)) if pseudo is None else pseudo, seed)
+    model = build(X, Y, settings, likelihood, pseudo_count(len(X), pseudo), seed)
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])

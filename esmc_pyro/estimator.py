@@ -57,8 +57,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     preset : a name of ``inference.PRESETS``, the authors' or the paper's settings, fitted by the analytic solver; or a
         function like those, or a ``Setting``
     widths : latent widths for a named inference; None is the paper's
-    pseudo : number of pseudo-instances M; None is every row up to what memory allows, or the paper's rule with a named
-        inference
+    pseudo : number of pseudo-instances M (the default has no row twice); None is every row up to what memory allows, or
+        the paper's rule with a named inference
     search : whether held-out rows choose the default's settings; False takes those that the search starts from
     features : the feature map, a kind of ``feature_map.KINDS`` or "auto" ("identity" with a preset or a guide object)
     epochs, lr : passes over the data (sweeps of the analytic solver) and learning rate of the final fit; None is the
@@ -148,19 +148,20 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
             judging: dict[str, Any] = {
-                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X), "progress": self.verbose,
-                "checkpoint": kept,
+                "seed": self.random_state, "pseudo": default.pseudo_count(X.shape[0], self.pseudo),
+                "project": is_wide(X), "progress": self.verbose, "checkpoint": kept,
             }  # fmt: skip
+            training: dict[str, Any] = {"epochs": self.epochs, "lr": default.LR if self.lr is None else self.lr}
             found = search.choose(
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1],
                 candidates=None if self.search else (), **judging,
             )  # fmt: skip
-            found = search.judge_members(found, X[:labelled], y, chosen, **judging)
+            found = search.judge_members(found, X[:labelled], y, chosen, **judging, **training)
             fitted = default.fit_stack(
-                X, y, found.members, chosen, pseudo=self.pseudo, epochs=self.epochs,
-                lr=default.LR if self.lr is None else self.lr, seed=self.random_state, progress=self.verbose,
-                checkpoint=kept,
+                X, y, found.members, chosen, pseudo=self.pseudo, seed=self.random_state, progress=self.verbose,
+                checkpoint=kept, **training,
             )  # fmt: skip
+            fitted.lead.posterior.interrupted |= found.interrupted
             found = found.first(len(fitted.members))  # Ctrl-C may have left some out
             self.search_ = found.tried
             held_z, held_y = found.z, found.Y

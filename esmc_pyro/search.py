@@ -87,6 +87,7 @@ class Search:
     members: tuple[tuple[Settings, float], ...]
     interrupted: bool = False
     shorter: float = 1.0  # what a length-scale is multiplied by (``denser_lengthscale``)
+    score: float = -np.inf  # ``held_out_score`` of ``settings``
 
     def for_all_rows(self, settings: Settings) -> Settings:
         """These settings, as they did well in the search, for the models that are fitted to all rows."""
@@ -141,14 +142,15 @@ def choose(
     """Choose ``Settings`` on held-out rows, one group of ``candidates`` (None: ``CANDIDATES``) after the other.
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
-    Models with at most ``SEARCH_PSEUDO`` pseudo-instances, or ``pseudo`` if that is less, are fitted to the rows that
-    ``hold_out`` leaves, fold by fold. More rows bear a larger amplitude, a shorter length-scale and ``f_z``: where
-    there are more than ``LARGE_ROWS``, so many say whether to go on that way, with the best kernel and with that of the
-    best settings that have another. Where there are more than ``SEARCH_ROWS``, a length-scale that was searched is made
-    shorter for all pseudo-instances (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those
-    tried make a stack: together they are better than the best (``stack.member_weights``; all with its likelihood, if
-    that learns nothing). Without rows to hold out, or ``candidates``, the settings stay as they start; Ctrl-C ends the
-    search at the best so far. A ``likelihood`` of None leaves it to the settings.
+    Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
+    fold; ``pseudo`` is how many those will have that are fitted to all rows (None: ``default.pseudo_count``). More rows
+    bear a larger amplitude, a shorter length-scale and ``f_z``: where there are more than ``LARGE_ROWS``, so many say
+    whether to go on that way, with the best kernel and with that of the best settings that have another. Where there
+    are more than ``SEARCH_ROWS``, a length-scale that was searched is made shorter for all pseudo-instances
+    (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those tried make a stack: together they
+    are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing). Without rows
+    to hold out, or anything to try, the settings stay as they start and nothing is fitted; Ctrl-C ends the search at
+    the best so far. A ``likelihood`` of None leaves it to the settings.
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
@@ -158,15 +160,13 @@ def choose(
     if width > relevance.FEATURES:
         settled.add("relevance")
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
-    if not folds:
+    if not folds or (not candidates and len(kinds) == 1):
         return _untried(best, Y)
-    most = LARGE_PSEUDO if pseudo is None else pseudo
-    fitted = None
-    if len(Y) > SEARCH_ROWS and candidates and "lengthscale" not in settled:
-        fitted = min(default.pseudo_count(len(Y)), len(Y) if pseudo is None else pseudo)
+    pseudo = default.pseudo_count(len(Y)) if pseudo is None else pseudo
+    is_dense = len(Y) > SEARCH_ROWS and bool(candidates) and "lengthscale" not in settled
     judge = partial(
         Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint,
-        fitted=fitted,
+        fitted=pseudo if is_dense else None,
     )  # fmt: skip
     maps = tuple({"features": kind} for kind in kinds)
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
@@ -180,7 +180,7 @@ def choose(
         if change.get("lengthscale", 0.0) <= longest and change.get("kernel") not in unwanted
     ]
     given = {"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}
-    small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, most), section="search", given=given)
+    small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, pseudo), section="search", given=given)
     best = small.climb(best, [change for change in changes if change])
     if len(Y) <= LARGE_ROWS:
         return small.verdict(best, None)
@@ -188,7 +188,7 @@ def choose(
     if small.interrupted or not candidates:
         return found
     large = judge(
-        folds=[hold_out(len(Y), seed, most=LARGE_ROWS)], pseudo=min(LARGE_PSEUDO, most), section="larger search",
+        folds=[hold_out(len(Y), seed, most=LARGE_ROWS)], pseudo=min(LARGE_PSEUDO, pseudo), section="larger search",
         given={"best": str(best)},
     )  # fmt: skip
     further = _go_on(large, best, None if "kernel" in settled else small.rival(best), settled)
@@ -202,28 +202,36 @@ def choose(
 
 def judge_members(
     found: Search, X: Any, Y: Tensor, likelihood: Likelihood | None, *, seed: int = 0, pseudo: int | None = None,
-    project: bool | None = None, progress: bool = False, checkpoint: Checkpoint | None = None,
+    epochs: int | None = None, lr: float = default.LR, project: bool | None = None, progress: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
-    """``found`` with held-out ``z`` of its members as they will be fitted: arguments as in ``choose``.
+    """``found`` with held-out ``z`` of its members as they will be fitted: arguments as in ``choose``, and ``epochs``
+    and ``lr`` as in ``default.fit_settings``.
 
-    The search's own models may have fewer pseudo-instances and longer length-scales, and then other odds: a calibration
-    for these would not be one for the fit (benchmarks/results/choices.md). So where the fit has more, the members are
-    fitted once more, to all rows but a fifth. Ctrl-C leaves ``found`` as it is.
+    The search's own models may have fewer rows and pseudo-instances, longer length-scales and another training, and
+    then other odds: a calibration for these would not be one for the fit (benchmarks/results/choices.md). Where that is
+    so, the members are fitted once more, to all rows but a fifth. Ctrl-C, or ``z`` that are not finite, leave those of
+    the search.
     """
     folds = [hold_out(len(Y), seed, fold, most=len(Y)) for fold in range(fold_count(len(Y)))]
     if found.interrupted or not folds:
         return found
-    most = default.pseudo_count(len(folds[0][1])) if pseudo is None else pseudo
-    if most <= SEARCH_PSEUDO:
+    rest = len(folds[0][1])
+    fitted = min(default.pseudo_count(rest, pseudo), default.pseudo_count(len(Y), pseudo))
+    is_alike = len(Y) <= SEARCH_ROWS and fitted <= SEARCH_PSEUDO and epochs is None and lr == default.LR
+    if is_alike and len(found.Y):
         return found
     judge = Judge(
         X, Y, likelihood=likelihood, seed=seed, project=is_wide(X) if project is None else project, progress=progress,
-        checkpoint=checkpoint, folds=folds, pseudo=most, section="calibration", given={}, fitted=None,
+        checkpoint=checkpoint, folds=folds, pseudo=fitted, section="calibration", given={}, fitted=None, epochs=epochs,
+        lr=lr,
     )  # fmt: skip
     members = tqdm(found.members, disable=not progress, desc="calibration", unit="member")
     made = tuple(z for settings, _ in members if (z := judge.held_out_z(settings)) is not None)
     if len(made) < len(found.members):
         return replace(found, interrupted=True)
+    if not all(torch.isfinite(z).all() for z in made):
+        return found
     return replace(found, member_z=made, Y=judge.Y_held)
 
 
@@ -258,27 +266,28 @@ class Judge:
     remembers all, in the ``section`` of a checkpoint if there is one (``given`` is what the search depends on).
 
     ``fitted`` pseudo-instances will the models have that are fitted to all rows; None leaves the length-scale alone.
-    Ctrl-C ends the judging: settings that have no score by then have the lowest.
+    ``epochs`` and ``lr`` are ``default.fit_settings``'s. Ctrl-C ends the judging: settings that have no score by then
+    have the lowest.
     """
 
     def __init__(
         self, X: Any, Y: Tensor, *, folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int,
         likelihood: Likelihood | None, seed: int, project: bool, progress: bool, checkpoint: Checkpoint | None,
-        section: str, given: Mapping[str, Any], fitted: int | None,
+        section: str, given: Mapping[str, Any], fitted: int | None, epochs: int | None = None, lr: float = default.LR,
     ) -> None:  # fmt: skip
         self.interrupted = False
         self._X, self._Y, self._folds, self._section = X, Y, folds, section
         self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
         self.Y_held = torch.cat([Y[held] for held, _ in folds])
         self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
-        self._project, self._progress = project, progress
+        self._project, self._progress, self._epochs, self._lr = project, progress, epochs, lr
         few = min(len(self._Y_rest[0]), pseudo)
         self._shorter = 1.0 if fitted is None else denser_lengthscale(few, fitted)
         self._mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
         self._found: dict[Settings, tuple[float, Tensor]] = {}
         training = (
             default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
-            default.CURVED_LR, pseudo, relevance.TRAINING,
+            default.CURVED_LR, pseudo, relevance.TRAINING, epochs, lr,
         )  # fmt: skip
         self._memory = SearchMemory(
             checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given
@@ -314,8 +323,9 @@ class Judge:
         parts = []
         for (x, x_held), y in zip(self._features(settings), self._Y_rest, strict=True):
             posterior = default.fit_settings(
-                x, y, settings, self._likelihood, pseudo=min(len(x), self._pseudo), seed=self._seed, spread=False
-            )
+                x, y, settings, self._likelihood, pseudo=self._pseudo, epochs=self._epochs, lr=self._lr,
+                seed=self._seed, spread=False,
+            )  # fmt: skip
             if posterior.interrupted:
                 return None
             parts.append(posterior.predict(x_held))
@@ -370,5 +380,7 @@ class Judge:
             for settings, (score, _) in self._found.items()
         ]
         z = tuple(self._found[settings][1] for settings, _ in ordered)
-        found = Search(best, pd.DataFrame(tried), z, self.Y_held, ordered, self.interrupted, self._shorter)
+        found = Search(
+            best, pd.DataFrame(tried), z, self.Y_held, ordered, self.interrupted, self._shorter, self.score(best)
+        )
         return replace(found, members=tuple((found.for_all_rows(settings), share) for settings, share in ordered))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, calibration, default, search
+from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.models import Bernoulli
+from esmc_pyro.posterior import Posterior
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -34,17 +39,74 @@ def test_members_are_judged_once_more_as_they_will_be_fitted(make_data: Make, mo
     X, Y = make_data()
     assert judge_members(found := choose(X, Y), X, Y) is found  # the search's own have as many pseudo-instances
     monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
+    assert judge_members(found, X, Y, pseudo=10) is found
     monkeypatch.setattr(search, "SEARCH_ROWS", len(Y) - 20)
     monkeypatch.setattr(search, "JUDGES", 1)
     found = choose(X, Y)
-    assert judge_members(found, X, Y, pseudo=10) is found
-    judged = judge_members(found, X, Y)
-    held, rest = search.hold_out(len(Y), 0, most=len(Y))
-    assert len(held) == len(Y) // 5
-    assert torch.equal(judged.Y, torch.as_tensor(Y[held]))
-    fitted = default.fit_stack(X[rest], torch.as_tensor(Y[rest]), found.members, Bernoulli())
-    torch.testing.assert_close(judged.z, fitted.predict(X[held]))
-    assert (judged.members, judged.settings) == (found.members, found.settings)
+    options: list[dict[str, Any]] = [{}, {"pseudo": 10}, {"seed": 3}, {"epochs": 1}, {"lr": 0.01}]
+    for given in options:
+        judged = judge_members(found, X, Y, **given)
+        held, rest = search.hold_out(len(Y), given.get("seed", 0), most=len(Y))
+        assert len(held) == len(Y) // 5
+        assert torch.equal(judged.Y, torch.as_tensor(Y[held]))
+        fitted = default.fit_stack(X[rest], torch.as_tensor(Y[rest]), found.members, Bernoulli(), **given)
+        torch.testing.assert_close(judged.z, fitted.predict(X[held]))
+        assert (judged.members, judged.settings) == (found.members, found.settings)
+
+
+@pytest.mark.parametrize("given", [{"epochs": 1}, {"lr": 0.01}])
+def test_another_training_has_another_calibration(given: dict[str, Any], make_data: Make) -> None:
+    X, Y = make_data()
+    found = choose(X, Y)
+    judged = judge_members(found, X, Y, **given)
+    assert torch.equal(judged.Y, found.Y)  # of so few rows, the folds of the search
+    assert not torch.allclose(judged.z, found.z)
+
+
+def test_settings_that_nobody_searched_are_judged_once(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    counted: list[Any] = []
+    inner = default.fit_settings
+    monkeypatch.setattr(default, "fit_settings", lambda *a, **o: counted.append(a) or inner(*a, **o))
+    model = ESMCClassifier(search=False, features="standard").fit(X, Y)
+    assert len(counted) == 5 + 1  # the folds and the fit
+    assert model.calibration_ != (1.0, 0.0)
+    assert len(model.search_) == 0
+
+
+def test_members_are_projected_as_the_fit_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = sparse.csr_array(rng.random((60, 30)) < 0.2).astype(np.float32), (rng.random((60, 3)) < 0.4).astype(float)
+    found = search.choose(X, torch.as_tensor(Y), Bernoulli(), {}, ("unit",), candidates=())
+    dense = search.judge_members(found, X, torch.as_tensor(Y), Bernoulli(), project=False)
+    monkeypatch.setattr("esmc_pyro.feature_map.PROJECTED", 5)
+    narrow = search.judge_members(found, X, torch.as_tensor(Y), Bernoulli(), project=True)
+    assert not torch.allclose(dense.z, narrow.z)
+
+
+def test_z_that_are_not_finite_leave_those_of_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    found = choose(X, Y)
+    monkeypatch.setattr(Posterior, "predict", lambda self, X: torch.full((len(X), Y.shape[1]), torch.nan))
+    assert judge_members(found, X, Y, epochs=1) is found
+
+
+def test_a_checkpoint_keeps_members_that_were_judged(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
+    found = choose(X, Y)
+    first = judge_members(found, X, Y, checkpoint=Checkpoint(tmp_path / "kept"))
+
+    def stop(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(default, "fit_settings", stop)
+    again = judge_members(found, X, Y, checkpoint=Checkpoint(tmp_path / "kept"))
+    assert torch.equal(again.z, first.z)
+    with pytest.raises(CheckpointError, match="of another fit, with other training"):
+        judge_members(found, X, Y, checkpoint=Checkpoint(tmp_path / "kept"), epochs=1)
 
 
 def test_ctrl_c_while_members_are_judged_keeps_what_the_search_held_out(
@@ -78,3 +140,11 @@ def test_probabilities_are_calibrated_by_members_as_fitted(make_data: Make, monk
     model = ESMCClassifier(features="standard", likelihood="bernoulli").fit(X, Y)
     (judged,) = asked
     assert model.calibration_ == pytest.approx(calibration.fit(judged.z, judged.Y), rel=1e-5)
+    assert not model.posterior_.interrupted
+
+
+def test_a_model_remembers_that_its_calibration_was_cut_short(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    inner = search.judge_members
+    monkeypatch.setattr(search, "judge_members", lambda *a, **o: replace(inner(*a, **o), interrupted=True))
+    assert ESMCClassifier(features="standard").fit(X, Y).posterior_.interrupted

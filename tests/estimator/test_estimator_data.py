@@ -138,9 +138,9 @@ def test_odd_data(make_data: Make, name: str) -> None:
     assert np.isfinite(model.suitability(X[:3], draws=3)).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"inference": "svi"}])
-def test_more_pseudo_instances_than_rows(make_data: Make, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("options", "M"), [({}, 12), ({"inference": "svi"}, 20)])
+def test_more_pseudo_instances_than_rows(make_data: Make, options: dict[str, Any], M: int) -> None:
     X, Y = make_data(12)
     model = estimator(pseudo=20, **options).fit(X, Y)
-    assert model.model_.layers[0].pseudo_count == 20
+    assert model.model_.layers[0].pseudo_count == M  # the default has none twice
     assert np.isfinite(model.predict_proba(X)).all()
