@@ -3,7 +3,7 @@
 Each fifth of the training rows is judged by its full labels after the default has searched and fitted on the other
 four, and after one thing was done in another way: the candidate with the highest held-out score alone, in place of the
 stack of ``esmc_pyro.stack``; whichever of the two scores more on the rows that chose; length-scales as in the search,
-though the fit has more pseudo-instances (``search.denser_lengthscale``); calibration and threshold by the search's own
+though the fit has more pseudo-instances (``judge.denser_lengthscale``); calibration and threshold by the search's own
 models (``search.judge_members``). Test rows are not touched. Writes benchmarks/results/choices.csv and choices.md.
 """
 
@@ -22,7 +22,7 @@ import torch
 from accuracy import FOLDS, load
 from sklearn.metrics import f1_score
 
-from esmc_pyro import calibration, default, search
+from esmc_pyro import calibration, default, judge, search
 from esmc_pyro.data import remove_ones
 from esmc_pyro.feature_map import candidate_kinds
 from esmc_pyro.files import write_atomic
@@ -35,7 +35,7 @@ DEFAULT, BEST, HIGHER = "the default", "the best alone", "the best alone or the 
 LONGER, CALIBRATED = "length-scales as in the search", "calibrated by the search's models"
 
 
-def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: search.Search | None) -> dict[str, float]:
+def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: judge.Search | None) -> dict[str, float]:
     """Metrics of ``z``; with the rows that ``judged`` it, also of its probabilities and of labels by a threshold."""
     values = evaluate(Y, z.numpy())
     if judged is not None:
@@ -70,9 +70,9 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
             DEFAULT: (found.members, judged), BEST: (best, None), HIGHER: (higher, None), LONGER: (longer, None),
             CALIBRATED: (found.members, found),
         }  # fmt: skip
-        for name, (members, judge) in choices.items():
+        for name, (members, by) in choices.items():
             line = {"dataset": dataset, "removed": removed, "fold": fold, "choice": name, "members": len(members)}
-            yield line | measure(Y[held], z[members], likelihood, judge)
+            yield line | measure(Y[held], z[members], likelihood, by)
         print(dataset, removed, fold, len(found.members), "members", flush=True)
 
 

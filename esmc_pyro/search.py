@@ -6,7 +6,7 @@ It climbs: each change that raises the score is made. Then those that were tried
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,28 +17,19 @@ from pyro.contrib.gp.kernels import Kernel
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from esmc_pyro import default, relevance, stack
+from esmc_pyro import default, relevance
 from esmc_pyro.default import Settings
 from esmc_pyro.feature_map import is_wide
 from esmc_pyro.inference.checkpoint import Checkpoint
-from esmc_pyro.metrics import held_out_score
+from esmc_pyro.judge import Judge, Search, Times
 from esmc_pyro.models import Likelihood
-from esmc_pyro.search_memory import SearchMemory
 
 SEARCH_ROWS, SEARCH_PSEUDO = 3000, 1000  # the search fits small models to few rows
 LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are more, what more rows are good for
 LARGE_MEMBERS = 2  # of the stack at most, where there are so many rows
 NARROW = 1024  # features up to which kernels of other distances than the Euclidean are quick enough to be tried
 LEAST_ROWS = 10  # fewer labelled rows are not split
-SHORTER = 0.25  # as pseudo-instances get denser, the length-scale shrinks with this power of their number
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
-
-
-class Times(float):
-    """So many times the best value so far."""
-
-    def __repr__(self) -> str:
-        return f"Times({super().__repr__()})"
 
 
 # kernels by length-scale and amplitude: a long one needs a large amplitude to vary as much between neighbours, and is
@@ -71,45 +62,6 @@ CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
 )
 
 
-@dataclass
-class Search:
-    """The best settings, what was tried, and held-out ``z`` and labels for thresholds and calibration.
-
-    ``members`` are the settings to fit to all rows (``for_all_rows``), with their weights, the heaviest first: the best
-    alone, or a stack of several (``stack.member_weights``). ``member_z`` are theirs, as judged (``judge_members``:
-    once more, as they will be fitted); ``tried`` has the weights too.
-    """
-
-    settings: Settings
-    tried: pd.DataFrame
-    member_z: tuple[Tensor, ...]
-    Y: Tensor
-    members: tuple[tuple[Settings, float], ...]
-    interrupted: bool = False
-    shorter: float = 1.0  # what a length-scale is multiplied by (``denser_lengthscale``)
-    score: float = -np.inf  # ``held_out_score`` of ``settings``
-
-    def for_all_rows(self, settings: Settings) -> Settings:
-        """These settings, as they did well in the search, for the models that are fitted to all rows."""
-        return replace(settings, lengthscale=settings.lengthscale * self.shorter)
-
-    @property
-    def z(self) -> Tensor:
-        """The held-out ``z`` of the stack, n x K."""
-        parts = [weight * z for (_, weight), z in zip(self.members, self.member_z, strict=True)]
-        return torch.stack(parts).sum(0)
-
-    def first(self, count: int) -> Search:
-        """What remains if only so many members are fitted."""
-        if count == len(self.members):
-            return self
-        total = sum(weight for _, weight in self.members[:count])
-        heaviest = self.tried["weight"].sort_values(ascending=False, kind="stable").index[:count]
-        weight = self.tried["weight"].where(self.tried.index.isin(heaviest), 0.0) / total
-        members = tuple((settings, weight / total) for settings, weight in self.members[:count])
-        return replace(self, tried=self.tried.assign(weight=weight), members=members, member_z=self.member_z[:count])
-
-
 def hold_out(rows: int, seed: int, fold: int = 0, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A fifth of at most ``most`` rows, and the others of them; none and all below ``LEAST_ROWS`` rows.
 
@@ -125,13 +77,6 @@ def fold_count(rows: int) -> int:
     """How many fifths are held out in turn, so that ``JUDGES`` rows judge a candidate: from 5 of few rows to 1."""
     held = len(hold_out(rows, 0)[0])
     return min(5, -(-JUDGES // held)) if held else 0
-
-
-def denser_lengthscale(few: int, many: int) -> float:
-    """``(few / many) ** SHORTER``, at most 1: the share of a length-scale that did well with ``few`` pseudo-instances
-    that is left for ``many``, since denser ones bear a shorter one (benchmarks/results/ablation.md).
-    """
-    return min(1.0, few / many) ** SHORTER
 
 
 def choose(
@@ -161,7 +106,7 @@ def choose(
         settled.add("relevance")
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds or (not candidates and len(kinds) == 1):
-        return _untried(best, Y)
+        return Search.untried(best, Y)
     pseudo = default.pseudo_count(len(Y)) if pseudo is None else pseudo
     is_dense = len(Y) > SEARCH_ROWS and bool(candidates) and "lengthscale" not in settled
     judge = partial(
@@ -254,133 +199,3 @@ def _go_on(large: Judge, best: Settings, rival: Settings | None, settled: set[st
     start = replace(further, kernel=rival.kernel, lengthscale=scale)
     other = large.climb(start, [step for step in shorter if not settled & set(step)])
     return max(further, other, key=large.score)
-
-
-def _untried(settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
-    columns = [*asdict(settings), "score", "weight"]
-    return Search(settings, pd.DataFrame(columns=columns), (Y[:0],), Y[:0], ((settings, 1.0),), interrupted)
-
-
-class Judge:
-    """Fits settings to the rows of ``X`` and ``Y`` that ``folds`` leave, scores them by those they hold out, and
-    remembers all, in the ``section`` of a checkpoint if there is one (``given`` is what the search depends on).
-
-    ``fitted`` pseudo-instances will the models have that are fitted to all rows; None leaves the length-scale alone.
-    ``epochs`` and ``lr`` are ``default.fit_settings``'s. Ctrl-C ends the judging: settings that have no score by then
-    have the lowest.
-    """
-
-    def __init__(
-        self, X: Any, Y: Tensor, *, folds: Sequence[tuple[np.ndarray, np.ndarray]], pseudo: int,
-        likelihood: Likelihood | None, seed: int, project: bool, progress: bool, checkpoint: Checkpoint | None,
-        section: str, given: Mapping[str, Any], fitted: int | None, epochs: int | None = None, lr: float = default.LR,
-    ) -> None:  # fmt: skip
-        self.interrupted = False
-        self._X, self._Y, self._folds, self._section = X, Y, folds, section
-        self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
-        self.Y_held = torch.cat([Y[held] for held, _ in folds])
-        self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
-        self._project, self._progress, self._epochs, self._lr = project, progress, epochs, lr
-        few = min(len(self._Y_rest[0]), pseudo)
-        self._shorter = 1.0 if fitted is None else denser_lengthscale(few, fitted)
-        self._mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
-        self._found: dict[Settings, tuple[float, Tensor]] = {}
-        training = (
-            default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
-            default.CURVED_LR, pseudo, relevance.TRAINING, epochs, lr,
-        )  # fmt: skip
-        self._memory = SearchMemory(
-            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given
-        )
-
-    def score(self, settings: Settings) -> float:
-        """``held_out_score`` of these settings."""
-        if settings not in self._found and (kept := self._memory.get(settings)) is not None:
-            self._found[settings] = kept
-        if settings not in self._found and not self.interrupted:
-            try:
-                self._judge(settings)
-            except KeyboardInterrupt:
-                self.interrupted = True
-        return self._found[settings][0] if settings in self._found else -np.inf
-
-    def held_out_z(self, settings: Settings) -> Tensor | None:
-        """``z`` of all held-out rows, n x K; None after Ctrl-C."""
-        self.score(settings)
-        return self._found[settings][1] if settings in self._found else None
-
-    def _judge(self, settings: Settings) -> None:
-        z = self._fit_folds(settings)
-        if z is None:
-            self.interrupted = True
-            return
-        score = held_out_score(self.Y_held, z) if torch.isfinite(z).all() else -np.inf
-        self._memory.put(settings, score, z)
-        self._found[settings] = score, z
-
-    def _fit_folds(self, settings: Settings) -> Tensor | None:
-        """``z`` of all held-out rows; None if a fit was cut short, which proves nothing."""
-        parts = []
-        for (x, x_held), y in zip(self._features(settings), self._Y_rest, strict=True):
-            posterior = default.fit_settings(
-                x, y, settings, self._likelihood, pseudo=self._pseudo, epochs=self._epochs, lr=self._lr,
-                seed=self._seed, spread=False,
-            )  # fmt: skip
-            if posterior.interrupted:
-                return None
-            parts.append(posterior.predict(x_held))
-        return torch.cat(parts)
-
-    def _features(self, settings: Settings) -> list[tuple[Tensor, Tensor]]:
-        key = settings.features, settings.relevance
-        if key not in self._mapped:
-            parts = []
-            for (held, rest), y in zip(self._folds, self._Y_rest, strict=True):
-                made, x = default.map_features(self._X[rest], y, settings, self._seed, project=self._project)
-                parts.append((x, made(self._X[held])))
-            self._mapped[key] = parts
-        return self._mapped[key]
-
-    def climb(self, best: Settings, changes: Sequence[Mapping[str, Any]]) -> Settings:
-        """From ``best``, make each change that raises the score."""
-        self.score(best)
-        for change in tqdm(changes, disable=not self._progress, desc=self._section, unit="candidate"):
-            made = {name: v * getattr(best, name) if isinstance(v, Times) else v for name, v in change.items()}
-            candidate = replace(best, **made)
-            if self.score(candidate) > self.score(best):
-                best = candidate
-            if self.interrupted:
-                break
-        return best
-
-    def rival(self, best: Settings) -> Settings | None:
-        """The best settings with another kernel than ``best``, and the same ``B``, if any."""
-        others = [one for one in self._found if one.kernel != best.kernel and one.B == best.B]
-        return max(others, key=self.score, default=None)
-
-    def verdict(self, best: Settings, members: int | None) -> Search:
-        """``best``, and those that were judged with their weights; at most so many ``members`` have one above zero."""
-        if best not in self._found:
-            return _untried(best, self._Y, interrupted=True)
-        shares, likelihood = {best: 1.0}, self._likelihood
-        learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
-        if members != 1 and not learns and not self.interrupted and np.isfinite(self.score(best)):
-            # with one likelihood, so that their z mean the same
-            alike = [one for one, (score, _) in self._found.items() if one.B == best.B and score > -np.inf]
-            shared = default.likelihood_of(best) if likelihood is None else likelihood
-            try:
-                judged = [self._found[settings][1] for settings in alike]
-                weights = stack.member_weights(judged, self.Y_held, shared, members)
-                shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
-            except KeyboardInterrupt:
-                self.interrupted = True
-        ordered = tuple(sorted(shares.items(), key=lambda member: -member[1]))
-        tried = [
-            asdict(settings) | {"score": score, "weight": shares.get(settings, 0.0)}
-            for settings, (score, _) in self._found.items()
-        ]
-        z = tuple(self._found[settings][1] for settings, _ in ordered)
-        found = Search(
-            best, pd.DataFrame(tried), z, self.Y_held, ordered, self.interrupted, self._shorter, self.score(best)
-        )
-        return replace(found, members=tuple((found.for_all_rows(settings), share) for settings, share in ordered))

@@ -15,7 +15,7 @@ import torch
 from pyro.contrib.gp import kernels
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, default, feature_map, search, stack
+from esmc_pyro import ESMCClassifier, default, feature_map, judge, search, stack
 from esmc_pyro.guides import AmortizedGuide, DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Gaussian, LearnedMPU
@@ -35,7 +35,7 @@ def quick(curved: bool = False, stacked: bool = False) -> Iterator[None]:
         patch.setattr(default, "CURVED_EPOCHS", 2)
         patch.setattr(search, "CANDIDATES", (({"amplitude": 2.0},), ({"curvature": 1.0},)))
         scores = itertools.count() if curved else itertools.count(0, -1)
-        patch.setattr(search, "held_out_score", lambda Y, z: float(next(scores)))
+        patch.setattr(judge, "held_out_score", lambda Y, z: float(next(scores)))
         if not stacked:
             patch.setattr(stack, "member_weights", lambda z, *rest: np.eye(len(z))[-1 if curved else 0])
         else:

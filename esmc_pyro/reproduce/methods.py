@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from esmc_pyro import default, search
+from esmc_pyro import default, judge, search
 from esmc_pyro.baselines import BASELINES, best_setting
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds, choose_kind
 from esmc_pyro.frames import stack
@@ -23,7 +23,7 @@ from esmc_pyro.reproduce.experiments import BASELINE_NAMES, EXPERTS, OURS, PAPER
 Array = npt.NDArray[Any]
 Chosen = Mapping[str, Any]  # settings as JSON can hold them
 Scorer = Callable[[Any], Array]  # features of new rows -> scores, rows x K
-Fitted = TypeVar("Fitted", Posterior, search.Search)
+Fitted = TypeVar("Fitted", Posterior, judge.Search)
 
 
 class Rows(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, calibration, default, search
+from esmc_pyro import ESMCClassifier, calibration, default, judge, search
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.models import Bernoulli
 from esmc_pyro.posterior import Posterior
@@ -27,11 +27,11 @@ def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
 
 
-def choose(X: np.ndarray, Y: np.ndarray) -> search.Search:
+def choose(X: np.ndarray, Y: np.ndarray) -> judge.Search:
     return search.choose(X, torch.as_tensor(Y), Bernoulli(), {}, ("standard",))
 
 
-def judge_members(found: search.Search, X: np.ndarray, Y: np.ndarray, **options: Any) -> search.Search:
+def judge_members(found: judge.Search, X: np.ndarray, Y: np.ndarray, **options: Any) -> judge.Search:
     return search.judge_members(found, X, torch.as_tensor(Y), Bernoulli(), **options)
 
 
@@ -129,10 +129,10 @@ def test_ctrl_c_while_members_are_judged_keeps_what_the_search_held_out(
 def test_probabilities_are_calibrated_by_members_as_fitted(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
-    asked: list[search.Search] = []
+    asked: list[judge.Search] = []
     inner = search.judge_members
 
-    def watch(*args: Any, **options: Any) -> search.Search:
+    def watch(*args: Any, **options: Any) -> judge.Search:
         asked.append(inner(*args, **options))
         return asked[-1]
 

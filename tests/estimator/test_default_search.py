@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, default, search
+from esmc_pyro import ESMCClassifier, default, judge, search
 from esmc_pyro.default import Settings
 from esmc_pyro.models import EEOE, Bernoulli, rules
 
@@ -29,7 +29,7 @@ def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
 
 
-def choose(X: np.ndarray, Y: np.ndarray, **options: Any) -> search.Search:
+def choose(X: np.ndarray, Y: np.ndarray, **options: Any) -> judge.Search:
     fixed, kinds = options.pop("fixed", {}), options.pop("kinds", ("standard",))
     return search.choose(X, torch.as_tensor(Y), Bernoulli(), fixed, kinds, **options)
 
@@ -71,7 +71,7 @@ def test_the_search_keeps_the_best_and_repeats_itself(make_data: Make) -> None:
     assert torch.equal(found.z, again.z)
     best = found.tried.sort_values("score", ascending=False, kind="stable").iloc[0]
     assert found.settings == Settings(**best.drop(["score", "weight"]).to_dict())
-    assert search.held_out_score(found.Y, found.first(1).z) <= best["score"]
+    assert judge.held_out_score(found.Y, found.first(1).z) <= best["score"]
 
 
 def test_fixed_settings_are_not_searched(make_data: Make) -> None:
@@ -175,7 +175,7 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
     # small; more rows: amplitude twice, length-scale, three of f_z
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35, 0.4, 0.3])
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
     start = Settings(features="standard")
     assert list(found.tried["amplitude"] / start.amplitude) == [1, 1, 2, 4, 4, 4, 4, 4]
@@ -186,15 +186,15 @@ def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.Monke
     assert found.settings == wanted
     assert len(found.Y) == len(found.z) == (len(Y) - 1) // 5
     # nor are settings that are fixed
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: 0.0)
     assert set(choose(X, Y, fixed={"amplitude": 3.0}).tried["amplitude"]) == {3.0}
 
 
 def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert search.denser_lengthscale(100, 1600) == pytest.approx(0.5)
-    assert search.denser_lengthscale(100, 50) == 1
+    assert judge.denser_lengthscale(100, 1600) == pytest.approx(0.5)
+    assert judge.denser_lengthscale(100, 50) == 1
     X, Y = make_data()
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)  # the start stays the best
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: 0.0)  # the start stays the best
     monkeypatch.setattr("esmc_pyro.stack.member_weights", lambda z, *rest: np.eye(len(z))[0])
 
     def scale(**options: Any) -> float:
@@ -206,9 +206,9 @@ def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, mo
     assert scale() == 1  # the search sees all rows
     monkeypatch.setattr(search, "SEARCH_ROWS", len(Y) - 1)
     few = len(Y) - 1 - (len(Y) - 1) // 5  # rows, each of them a pseudo-instance, of a fold
-    assert scale() == pytest.approx((few / len(Y)) ** search.SHORTER)
+    assert scale() == pytest.approx((few / len(Y)) ** judge.SHORTER)
     monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
-    assert scale() == pytest.approx((10 / len(Y)) ** search.SHORTER)
+    assert scale() == pytest.approx((10 / len(Y)) ** judge.SHORTER)
     # nothing that nobody searched, and not for a model with as few
     assert scale(pseudo=10) == scale(candidates=()) == scale(fixed={"lengthscale": 2.0}) == 1
 
@@ -221,7 +221,7 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     monkeypatch.setattr(search, "CANDIDATES", (changes,))
     # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z thrice, the rival
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.1, 0.1, 0.55, 0.7, 0.1])
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
     assert next(scores, None) is None
     rivals = found.tried[-3:]
@@ -229,7 +229,7 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     assert list(rivals["lengthscale"]) == pytest.approx([0.5 * 0.7, 0.5 * 0.7**2, 0.5 * 0.7**3])
     assert found.settings == replace(Settings(features="standard"), kernel="laplacian", lengthscale=0.5 * 0.7 * 0.7)
     # a kernel that was named has none
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: 0.0)
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: 0.0)
     assert set(choose(X, Y, fixed={"kernel": "rbf"}).tried["kernel"]) == {"rbf"}
 
 
@@ -290,7 +290,7 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     # small; more rows: the amplitude twice, then nothing is better
     scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
 
     def stop(*given: Any) -> Any:
         raise KeyboardInterrupt
@@ -345,7 +345,7 @@ def test_relevance_is_left_again_where_the_last_kernel_does_without(
     monkeypatch.setattr(search, "CANDIDATES", (both[:1], ({"kernel": "rbf"},), both))
     assert both == AT_LAST  # as it is done
     scores = iter([0.1, 0.2, 0.3, 0.4])
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y)
     assert list(found.tried["relevance"]) == [False, True, True, False]
     assert found.settings == Settings(features="standard", kernel="rbf")
@@ -355,7 +355,7 @@ def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeyp
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", (({"kernel": "rbf"},),))
     scores = iter([0.1, 0.0, 0.2, 0.3])  # standard, identity; with the other kernel standard, identity
-    monkeypatch.setattr(search, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
     found = choose(X, Y, kinds=("standard", "identity"))
     assert list(found.tried["features"]) == ["standard", "identity", "standard", "identity"]
     assert found.settings == Settings(features="identity", kernel="rbf")

@@ -15,7 +15,7 @@ import torch
 from fitted import data, quick
 from tiny import tiny_data, tiny_model
 
-from esmc_pyro import ESMCClassifier, search
+from esmc_pyro import ESMCClassifier, judge
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
@@ -223,7 +223,7 @@ def test_the_default_goes_on_from_any_stage(curved, writes, tmp_path):
     tried = min(writes, 3)
     with quick(curved), pytest.MonkeyPatch.context() as patch:
         scores = iter(range(tried, 3) if curved else range(-tried, -3, -1))
-        patch.setattr(search, "held_out_score", lambda Y, z: float(next(scores)))
+        patch.setattr(judge, "held_out_score", lambda Y, z: float(next(scores)))
         resumed = ESMCClassifier(epochs=3, features="standard").fit(X, Y, checkpoint=path)
     assert expected.settings_.curvature == float(curved)
     pd.testing.assert_frame_equal(resumed.search_, expected.search_)
