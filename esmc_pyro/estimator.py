@@ -148,8 +148,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
             judging: dict[str, Any] = {
-                "seed": self.random_state, "pseudo": default.pseudo_count(X.shape[0], self.pseudo),
-                "project": is_wide(X), "progress": self.verbose, "checkpoint": kept,
+                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X), "progress": self.verbose,
+                "checkpoint": kept,
             }  # fmt: skip
             training: dict[str, Any] = {"epochs": self.epochs, "lr": default.LR if self.lr is None else self.lr}
             found = search.choose(

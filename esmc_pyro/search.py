@@ -88,10 +88,10 @@ def choose(
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
-    fold; ``pseudo`` is how many those will have that are fitted to all rows (None: ``default.pseudo_count``). More rows
-    bear a larger amplitude, a shorter length-scale and ``f_z``: where there are more than ``LARGE_ROWS``, so many say
-    whether to go on that way, with the best kernel and with that of the best settings that have another. Where there
-    are more than ``SEARCH_ROWS``, a length-scale that was searched is made shorter for all pseudo-instances
+    fold; ``pseudo`` is how many the user named for those of all rows (``default.pseudo_count``). More rows bear a
+    larger amplitude, a shorter length-scale and ``f_z``: where there are more than ``LARGE_ROWS``, so many say whether
+    to go on that way, with the best kernel and with that of the best settings that have another. Where there are more
+    than ``SEARCH_ROWS``, a length-scale that was searched is made shorter for all pseudo-instances
     (``denser_lengthscale``). What is in ``fixed`` is not searched. Several of those tried make a stack: together they
     are better than the best (``stack.member_weights``; all with its likelihood, if that learns nothing). Without rows
     to hold out, or anything to try, the settings stay as they start and nothing is fitted; Ctrl-C ends the search at
@@ -107,7 +107,7 @@ def choose(
     folds = [hold_out(len(Y), seed, fold) for fold in range(fold_count(len(Y)))]
     if not folds or (not candidates and len(kinds) == 1):
         return Search.untried(best, Y)
-    pseudo = default.pseudo_count(len(Y)) if pseudo is None else pseudo
+    pseudo = default.pseudo_count(len(Y), pseudo)  # at unlabelled rows they make no length-scale shorter
     is_dense = len(Y) > SEARCH_ROWS and bool(candidates) and "lengthscale" not in settled
     judge = partial(
         Judge, X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint,
@@ -161,8 +161,7 @@ def judge_members(
     folds = [hold_out(len(Y), seed, fold, most=len(Y)) for fold in range(fold_count(len(Y)))]
     if found.interrupted or not folds:
         return found
-    rest = len(folds[0][1])
-    fitted = min(default.pseudo_count(rest, pseudo), default.pseudo_count(len(Y), pseudo))
+    fitted = min(len(folds[0][1]), default.pseudo_count(len(Y), pseudo))
     is_alike = len(Y) <= SEARCH_ROWS and fitted <= SEARCH_PSEUDO and epochs is None and lr == default.LR
     if is_alike and len(found.Y):
         return found

@@ -209,6 +209,9 @@ def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, mo
     assert scale() == pytest.approx((few / len(Y)) ** judge.SHORTER)
     monkeypatch.setattr(search, "SEARCH_PSEUDO", 10)
     assert scale() == pytest.approx((10 / len(Y)) ** judge.SHORTER)
+    monkeypatch.setattr(default, "PSEUDO", 20)
+    assert scale() == pytest.approx((10 / 20) ** judge.SHORTER)
+    assert scale(pseudo=30) == pytest.approx((10 / 30) ** judge.SHORTER)  # who names more gets more
     # nothing that nobody searched, and not for a model with as few
     assert scale(pseudo=10) == scale(candidates=()) == scale(fixed={"lengthscale": 2.0}) == 1
 
