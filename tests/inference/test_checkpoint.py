@@ -207,8 +207,9 @@ def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [".a.0123abcdef", ".b.0123abcd", "a.0123abcd"]
 
 
-# the search writes once a candidate (three of them), the fit once an epoch (three), the phase that adds f_z twice
-@pytest.mark.parametrize(("curved", "writes"), [(False, 2), (False, 5), (True, 3), (True, 8)])
+# the search writes once a candidate (three of them), the calibration once (for one member), the fit once an epoch
+# (three), the phase that adds f_z twice
+@pytest.mark.parametrize(("curved", "writes"), [(False, 2), (False, 4), (False, 5), (True, 3), (True, 8)])
 def test_the_default_goes_on_from_any_stage(curved, writes, tmp_path):
     """Nothing that was done is done again, and the result is the same."""
     X, Y = data()
@@ -220,11 +221,13 @@ def test_the_default_goes_on_from_any_stage(curved, writes, tmp_path):
         with pytest.raises(Stopped):
             ESMCClassifier(epochs=3, features="standard").fit(X, Y, checkpoint=Checkpoint(path, every_seconds=0))
     # scores that count must go on counting where they were
-    tried = min(writes, 3)
+    judged = min(writes, 4)
     with quick(curved), pytest.MonkeyPatch.context() as patch:
-        scores = iter(range(tried, 3) if curved else range(-tried, -3, -1))
+        scores = iter(range(judged, 4) if curved else range(-judged, -4, -1))
         patch.setattr(judge, "held_out_score", lambda Y, z: float(next(scores)))
         resumed = ESMCClassifier(epochs=3, features="standard").fit(X, Y, checkpoint=path)
+    assert next(scores, None) is None
+    assert resumed.calibration_ == expected.calibration_
     assert expected.settings_.curvature == float(curved)
     pd.testing.assert_frame_equal(resumed.search_, expected.search_)
     np.testing.assert_array_equal(resumed.decision_function(X), expected.decision_function(X))
