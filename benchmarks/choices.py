@@ -26,7 +26,7 @@ from esmc_pyro import calibration, default, judge, search
 from esmc_pyro.data import remove_ones
 from esmc_pyro.feature_map import candidate_kinds
 from esmc_pyro.files import write_atomic
-from esmc_pyro.metrics import evaluate, held_out_score
+from esmc_pyro.metrics import evaluate, expected_calibration_error, held_out_score
 
 RESULTS = Path(__file__).parent / "results"
 DATASETS = ("emotions", "yeast", "cal500", "mediamill-sample", "corel5k", "espgame", "delicious")
@@ -39,11 +39,11 @@ def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: judge.Searc
     """Metrics of ``z``; with the rows that ``judged`` it, also of its probabilities and of labels by a threshold."""
     values = evaluate(Y, z.numpy())
     if judged is not None:
-        held, new = (torch.logit(likelihood.prob(some).double(), eps=1e-9) for some in (judged.z, z))
+        held, new = (calibration.log_odds(likelihood, some) for some in (judged.z, z))
         fitted = calibration.fit(held, judged.Y)
         p = calibration.apply(fitted, new).numpy()
         chosen = p >= calibration.best_threshold(calibration.apply(fitted, held), judged.Y)
-        values |= {"ece": evaluate(Y, z.numpy(), probabilities=p)["ece"], "f1": f1_score(Y, chosen, average="micro")}
+        values |= {"ece": expected_calibration_error(Y, p), "f1": f1_score(Y, chosen, average="micro")}
     return {key: float(values.get(key, np.nan)) for key in SHOWN}
 
 
@@ -56,9 +56,9 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         rest = np.setdiff1d(np.arange(len(Y)), held)
         y = torch.as_tensor(given[rest])
         found = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]))
-        if found.interrupted:
-            raise KeyboardInterrupt
         judged, likelihood = search.judge_members(found, X[rest], y, None), default.likelihood_of(found.settings)
+        if judged.interrupted:
+            raise KeyboardInterrupt
         longer = tuple((replace(s, lengthscale=s.lengthscale / found.shorter), weight) for s, weight in found.members)
         best = ((found.for_all_rows(found.settings), 1.0),)
         z: dict[Any, torch.Tensor] = {}

@@ -8,6 +8,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from torch import Tensor
 
+from esmc_pyro.models import Likelihood
+
+
+@torch.no_grad()
+def log_odds(likelihood: Likelihood, z: Tensor) -> Tensor:
+    """``ln P(y = 1 | z) / P(y = 0 | z)``, kept finite."""
+    return torch.logit(likelihood.prob(z).double(), eps=1e-9)
+
 
 def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:
     """Slope and offset of ``sigma(slope * log_odds + offset)`` that are most probable on the known labels of ``Y``.

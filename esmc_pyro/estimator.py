@@ -292,9 +292,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return pd.DataFrame(values, index=X.index, columns=list(self.label_names_))
         return values
 
-    @torch.no_grad()
     def _log_odds(self, z: Tensor) -> Tensor:
-        return torch.logit(self.model_.likelihood.prob(z).double(), eps=1e-9)
+        return calibration.log_odds(self.model_.likelihood, z)
 
     def _calibrated(self, z: Tensor) -> Tensor:
         return calibration.apply(self.calibration_, self._log_odds(z))

@@ -1,4 +1,4 @@
-"""The default: its rules, its model, and a search that never looks at held-out labels while fitting."""
+"""The search of the default: it never looks at held-out labels while fitting, and keeps the best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, default, judge, search
 from esmc_pyro.default import Settings
-from esmc_pyro.models import EEOE, Bernoulli, rules
+from esmc_pyro.models import EEOE, Bernoulli
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 KERNELS = search.CANDIDATES[1:2]  # the kernels
@@ -108,13 +108,6 @@ def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.Monke
     assert len(found.z) == len(found.Y) == 40
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"), [(1, 1), (500, 500), (10_000, 10_000), (30_000, 2**29 // 30_000), (22_000, 20_000)]
-)
-def test_pseudo_count(rows: int, expected: int) -> None:
-    assert default.pseudo_count(rows) == expected
-
-
 def test_hold_out_takes_a_fifth_of_few_rows() -> None:
     held, rest = search.hold_out(100, 3)
     assert (len(held), len(rest)) == (20, 80)
@@ -143,30 +136,6 @@ def test_experts_are_chosen_where_no_likelihood_is_named(make_data: Make, monkey
     with_experts = default.fit_settings(x, y, Settings(B=3.0))
     assert (type(with_experts.model.likelihood), with_experts.model.likelihood.B) == (EEOE, 3.0)
     assert type(default.fit_settings(x, y, Settings()).model.likelihood) is Bernoulli
-
-
-def test_the_model_is_what_the_settings_say(make_data: Make) -> None:
-    X, Y = (torch.as_tensor(part) for part in make_data())
-    model = default.build(X, Y, Settings(amplitude=2.0, coupling=0.5, kernel="rbf", lengthscale=1.5), Bernoulli(), 7, 0)
-    first, last = model.layers
-    assert (first.pseudo_count, first.outputs, last.outputs) == (7, 3, 3)
-    scale = 1.5 * rules.lengthscale_from_distances(X, "authors")
-    assert first.kernel.lengthscale.item() == pytest.approx(scale, rel=1e-5)
-    assert torch.allclose(last.mean.weight, 2.0 * rules.label_coupling(Y, 0.5, 3), atol=1e-6)
-    assert torch.allclose(last.mean.offset, torch.logit(rules.label_frequencies(Y)), atol=1e-3)
-    assert [name for name, p in model.named_parameters() if p.requires_grad] == ["layers.1.mean.offset"]
-    manhattan = default.build(X, Y, Settings(kernel="laplacian", lengthscale=1.5), Bernoulli(), 7, 0).layers[0]
-    scale = 1.5 * rules.lengthscale_from_distances(X, "authors", norm=1)
-    assert manhattan.kernel.lengthscale.item() == pytest.approx(scale, rel=1e-5)
-    # without curvature the second layer is its mean
-    c = torch.randn(5, 3)
-    assert torch.allclose(last.predict(c, torch.zeros(3, 1)), last.mean(c))
-
-
-def test_each_fit_has_a_likelihood_of_its_own(make_data: Make) -> None:
-    X, Y = (torch.as_tensor(part) for part in make_data())
-    given = Bernoulli()
-    assert default.build(X, Y, Settings(), given, 5, 0).likelihood is not given
 
 
 def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,51 +363,6 @@ def test_what_is_not_searched_takes_no_search() -> None:
         ESMCClassifier(search=False, inference="svi").fit(np.ones((3, 2)), np.ones((3, 1)))
     with pytest.raises(ValueError, match="search must be True or False; got 'no'"):
         ESMCClassifier(search="no").fit(np.ones((3, 2)), np.ones((3, 1)))
-
-
-@pytest.mark.parametrize(
-    ("rows", "batch", "epochs"),
-    [(1, 32, 100), (100, 32, 25), (400, 100, 25), (1500, 375, 25), (4000, 512, 13), (16616, 512, 10)],
-)
-def test_batches_and_epochs_by_the_number_of_rows(rows: int, batch: int, epochs: int) -> None:
-    assert default.batch_size(rows) == batch
-    assert default.epoch_count(rows, 10, 100) == epochs
-
-
-def test_every_phase_makes_its_steps(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    X, Y = make_data(40)
-    curved = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), Settings(curvature=1.0)).history
-    steps = 2  # of an epoch: 40 rows in batches of at most 32
-    assert len(curved) * steps == default.LEAST_STEPS + default.CURVED_STEPS
-
-
-def test_the_length_scale_of_f_z_is_in_medians_of_the_distance_between_c(make_data: Make) -> None:
-    X, Y = (torch.as_tensor(part) for part in make_data(40))
-    for times in (1.0, 0.5):
-        settings = Settings(curvature=3.0, curve_lengthscale=times)
-        first = default.fit_settings(X, Y, replace(settings, curvature=0.0), spread=False)
-        layer = first.model.layers[0]
-        c = layer.predict(X, first.guide.u_means()[0])
-        kernel = default.fit_settings(X, Y, settings, spread=False).model.layers[1].kernel
-        assert kernel.lengthscale.item() == pytest.approx(
-            times * torch.nn.functional.pdist(c).median().item(), rel=1e-3
-        )
-        assert kernel.variance.item() == pytest.approx(9.0)
-
-
-def test_f_z_learns_what_is_not_linear_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels are the signs of two numbers, and whether these agree: three smooth functions do not tell the third."""
-    monkeypatch.undo()
-    x = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
-    y = torch.stack([x[:, 0] > 0, x[:, 1] > 0, x[:, 0] * x[:, 1] > 0], 1).float()
-    settings = Settings(kernel="rbf", lengthscale=3.0, amplitude=4.0, coupling=0.0)
-    missed = []
-    for curvature in (0.0, 3.0):
-        fitted = default.fit_settings(x[:300], y[:300], replace(settings, curvature=curvature), pseudo=3)
-        missed.append(((fitted.predict(x[300:])[:, 2] > 0) != (y[300:, 2] > 0)).float().mean())
-    assert missed[0] > 0.4
-    assert missed[1] < 0.2
 
 
 def test_a_search_cut_short_at_once_calibrates_nothing(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
