@@ -75,10 +75,10 @@ def load(dataset: str, removed: float, seed: int) -> tuple[Any, Any, Any, Any]:
 def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, Any]:
     """Fit, predict and measure one method."""
     warnings.filterwarnings("ignore")
-    from peers import PEERS, choose_setting
+    from peers import ON_ALL_WORDS, PEERS, choose_setting
 
     from esmc_pyro import ESMCClassifier
-    from esmc_pyro.feature_map import FeatureMap, candidate_kinds
+    from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_wide
     from esmc_pyro.metrics import evaluate
 
     X, Y, X_test, Y_test = load(dataset, removed, seed)
@@ -93,7 +93,9 @@ def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, 
     else:
         fit, settings = PEERS[method]
         kinds = candidate_kinds(X) if len(settings) > 1 else candidate_kinds(X)[:1]
-        mapped = {kind: FeatureMap.from_data(X, kind) for kind in kinds}
+        mapped = {kind: FeatureMap.from_data(X, kind, seed) for kind in kinds}
+        if is_wide(X, kinds[0]) and method in ON_ALL_WORDS:
+            mapped |= {f"{kind}, all": FeatureMap.from_data(X, kind, project=False) for kind in kinds}
         found = {kind: choose_setting(fit, settings, made(X).numpy(), Y, seed) for kind, made in mapped.items()}
         kind = max(found, key=lambda kind: found[kind][1])
         chosen, feature_map = found[kind][0], mapped[kind]

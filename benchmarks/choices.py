@@ -4,7 +4,8 @@ Each fifth of the training rows is judged by its full labels after the default h
 four, and after one thing was done in another way: the candidate with the highest held-out score alone, in place of the
 stack of ``esmc_pyro.stack``; whichever of the two scores more on the rows that chose; length-scales as in the search,
 though the fit has more pseudo-instances (``judge.denser_lengthscale``); calibration and threshold by the search's own
-models (``search.judge_members``). Test rows are not touched. Writes benchmarks/results/choices.csv and choices.md.
+models (``search.judge_members``); of wide words (``feature_map.is_wide``), all of them in place of their projection,
+with a search of its own. Test rows are not touched. Writes benchmarks/results/choices.csv and choices.md.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from sklearn.metrics import f1_score
 
 from esmc_pyro import calibration, default, judge, search
 from esmc_pyro.data import remove_ones
-from esmc_pyro.feature_map import candidate_kinds
+from esmc_pyro.feature_map import candidate_kinds, is_wide
 from esmc_pyro.files import write_atomic
 from esmc_pyro.metrics import evaluate, expected_calibration_error, held_out_score
 
 RESULTS = Path(__file__).parent / "results"
-DATASETS = ("emotions", "yeast", "cal500", "mediamill-sample", "corel5k", "espgame", "delicious")
+DATASETS = ("emotions", "yeast", "cal500", "mediamill-sample", "corel5k", "espgame", "delicious", "rcv1-sub1")
 SHOWN = ["auc", "lrap", "coverage", "p@1", "p@3", "ece", "f1"]
 DEFAULT, BEST, HIGHER = "the default", "the best alone", "the best alone or the stack, by held-out score"
 LONGER, CALIBRATED = "length-scales as in the search", "calibrated by the search's models"
+ALL_WORDS = "words not projected"
 
 
 def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: judge.Search | None) -> dict[str, float]:
@@ -73,6 +75,12 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         for name, (members, by) in choices.items():
             line = {"dataset": dataset, "removed": removed, "fold": fold, "choice": name, "members": len(members)}
             yield line | measure(Y[held], z[members], likelihood, by)
+        if is_wide(X[rest], found.settings.features):
+            whole = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]), project=False)
+            fitted = default.fit_stack(X[rest], y, whole.members, project=False, spread=False)
+            line = {"dataset": dataset, "removed": removed, "fold": fold, "choice": ALL_WORDS}
+            line["members"] = len(whole.members)
+            yield line | measure(Y[held], fitted.predict(X[held]), likelihood, None)
         print(dataset, removed, fold, len(found.members), "members", flush=True)
 
 

@@ -225,11 +225,12 @@ def fit_settings(
 
 def fit_stack(
     X: Any, Y: Tensor, members: Sequence[tuple[Settings, float]], likelihood: Likelihood | None = None, *,
-    seed: int = 0, checkpoint: Checkpoint | None = None, **options: Any,
+    seed: int = 0, project: bool | None = None, checkpoint: Checkpoint | None = None, **options: Any,
 ) -> Stack:  # fmt: skip
     """Fit ``members``, settings with their weights, to features ``X`` ((N + I) x F) as they came and labels ``Y``.
 
-    ``options`` are ``fit_settings``'s. Ctrl-C leaves out the members that are not fitted by then, but for the first.
+    ``project`` as in ``FeatureMap.from_data``; ``options`` are ``fit_settings``'s. Ctrl-C leaves out the members that
+    are not fitted by then, but for the first.
     """
     fitted: list[Member] = []
     maps: dict[tuple[str, bool], tuple[FeatureMap, Tensor]] = {}
@@ -237,7 +238,7 @@ def fit_stack(
         key, posterior = (settings.features, settings.relevance), None
         try:
             if key not in maps:
-                maps[key] = map_features(X, Y, settings, seed, checkpoint=checkpoint)
+                maps[key] = map_features(X, Y, settings, seed, project=project, checkpoint=checkpoint)
             posterior = fit_settings(
                 maps[key][1], Y, settings, likelihood, seed=seed, checkpoint=checkpoint,
                 name=f"fit {key_of(settings)}", **options,

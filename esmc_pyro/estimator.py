@@ -147,20 +147,17 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             fixed = self._fixed()
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
-            judging: dict[str, Any] = {
-                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X), "progress": self.verbose,
-                "checkpoint": kept,
+            common: dict[str, Any] = {
+                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X, kinds[0]),
+                "progress": self.verbose, "checkpoint": kept,
             }  # fmt: skip
             training: dict[str, Any] = {"epochs": self.epochs, "lr": default.LR if self.lr is None else self.lr}
             found = search.choose(
                 X[:labelled], y, chosen, fixed, kinds if self.search else kinds[:1],
-                candidates=None if self.search else (), **judging,
+                candidates=None if self.search else (), **common,
             )  # fmt: skip
-            found = search.judge_members(found, X[:labelled], y, chosen, **judging, **training)
-            fitted = default.fit_stack(
-                X, y, found.members, chosen, pseudo=self.pseudo, seed=self.random_state, progress=self.verbose,
-                checkpoint=kept, **training,
-            )  # fmt: skip
+            found = search.judge_members(found, X[:labelled], y, chosen, **common, **training)
+            fitted = default.fit_stack(X, y, found.members, chosen, **common, **training)
             fitted.lead.posterior.interrupted |= found.interrupted
             found = found.first(len(fitted.members))  # Ctrl-C may have left some out
             self.search_ = found.tried

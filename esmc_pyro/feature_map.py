@@ -18,6 +18,7 @@ from esmc_pyro.validation import check_choice
 
 KINDS = ("identity", "standard", "quantile", "hellinger", "unit")
 DENSE_LIMIT = 2**28  # numbers in a dense copy of sparse features; wider ones are projected
+WIDE = 4096  # more words or shares than these are projected: quicker, and better (benchmarks/results/choices.md)
 PROJECTED = 512
 QUANTILES = 200  # of each column
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
@@ -49,9 +50,12 @@ def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
     return ("standard", "identity", "quantile") if kind == "auto" and chosen == "standard" else (chosen,)
 
 
-def is_wide(X: Any) -> bool:
-    """Whether these are sparse features, too many to be held densely."""
-    return is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT
+def is_wide(X: Any, kind: str) -> bool:
+    """Whether features of this kind are projected: more than ``WIDE`` words or shares (kinds ``unit`` and
+    ``hellinger``), and sparse ones of any kind that are too many to be held densely.
+    """
+    too_large = is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT
+    return too_large or (kind in ("unit", "hellinger") and X.shape[1] > WIDE)
 
 
 @dataclass
@@ -59,9 +63,9 @@ class FeatureMap:
     """``identity``; ``standard``: less the mean, over the standard deviation; ``quantile``: the normal quantile of the
     share of training rows below; ``hellinger``: the square root of each row's shares; ``unit``: rows of length one.
 
-    ``projection`` (F x 512, the leading singular vectors) stands in for sparse features that are too wide to be held
-    densely: after the shares and lengths of rows, before what is done to columns. ``weights`` multiply the
-    columns last: how much each says about the labels (``relevance.feature_weights``), None where all count alike.
+    ``projection`` (F x 512, the leading singular vectors) is for features that are wide (``is_wide``): after the shares
+    and lengths of rows, before what is done to columns. ``weights`` multiply the columns last: how much each says
+    about the labels (``relevance.feature_weights``), None where all count alike.
     """
 
     kind: str
@@ -75,12 +79,13 @@ class FeatureMap:
     def from_data(cls, X: Any, kind: str = "auto", seed: int = 0, *, project: bool | None = None) -> FeatureMap:
         """The map for these training rows; ``kind="auto"`` looks at them.
 
-        ``project``: whether features are projected, None where they are too wide. For some of the rows it says what is
-        done with all of them.
+        ``project``: whether features are projected, None where they are wide. For some of the rows it says what is done
+        with all of them.
         """
         check_choice(kind, ("auto", *KINDS), "features")
         made = cls(choose_kind(X) if kind == "auto" else kind)
-        if is_wide(X) if project is None else project:
+        if is_wide(X, made.kind) if project is None else project:
+            X = _thin(X)
             width = max(1, min(PROJECTED, min(X.shape) - 1))
             svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
             made.projection = svd.components_.T.astype(np.float32)
@@ -104,7 +109,7 @@ class FeatureMap:
         return _scale_rows(X, _norms(X)) if self.kind == "unit" else X
 
     def _dense(self, X: Any) -> npt.NDArray[Any]:
-        rows = self._rows(X)
+        rows = self._rows(X if self.projection is None else _thin(X))
         if self.projection is not None:
             rows = np.asarray(rows @ self.projection)
             if self.kind == "unit":
@@ -122,6 +127,11 @@ class FeatureMap:
             dense = dense * self.weights
         # a copy where nothing was done: the model must not share memory with the caller's array
         return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
+
+
+def _thin(X: Any) -> Any:
+    """A sparse copy of what is mostly zero: its products are quicker."""
+    return sparse.csr_array(X) if not is_sparse(X) and np.count_nonzero(X) <= WORDS * X.size else X
 
 
 def _moments(X: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:

@@ -99,7 +99,7 @@ def choose(
     """
     candidates = CANDIDATES if candidates is None else candidates
     best = replace(Settings(features=kinds[0]), **fixed)
-    project = is_wide(X) if project is None else project
+    project = is_wide(X, kinds[0]) if project is None else project
     settled = {*fixed, *(() if likelihood is None else ("B",))}
     width = 0 if project else X.shape[1]
     if width > relevance.FEATURES:
@@ -162,13 +162,13 @@ def judge_members(
     if found.interrupted or not folds:
         return found
     fitted = min(len(folds[0][1]), default.pseudo_count(len(Y), pseudo))
+    project = is_wide(X, found.settings.features) if project is None else project
     is_alike = len(Y) <= SEARCH_ROWS and fitted <= SEARCH_PSEUDO and epochs is None and lr == default.LR
     if is_alike and len(found.Y):
         return found
     judge = Judge(
-        X, Y, likelihood=likelihood, seed=seed, project=is_wide(X) if project is None else project, progress=progress,
-        checkpoint=checkpoint, folds=folds, pseudo=fitted, section="calibration", given={}, fitted=None, epochs=epochs,
-        lr=lr,
+        X, Y, likelihood=likelihood, seed=seed, project=project, progress=progress, checkpoint=checkpoint, folds=folds,
+        pseudo=fitted, section="calibration", given={}, fitted=None, epochs=epochs, lr=lr,
     )  # fmt: skip
     members = tqdm(found.members, disable=not progress, desc="calibration", unit="member")
     made = tuple(z for settings, _ in members if (z := judge.held_out_z(settings)) is not None)

@@ -1,4 +1,4 @@
-"""Feature maps: which kind is chosen, what each computes, and what happens to sparse features that are too wide."""
+"""Feature maps: which kind is chosen, what each computes, and what happens to features that are wide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import norm
 
 from esmc_pyro import feature_map
-from esmc_pyro.feature_map import KINDS, FeatureMap, candidate_kinds, choose_kind
+from esmc_pyro.feature_map import KINDS, FeatureMap, candidate_kinds, choose_kind, is_wide
 
 RNG = np.random.default_rng(0)
 NORMAL = RNG.normal(size=(30, 6)).astype(np.float32)
@@ -135,3 +135,19 @@ def test_wide_sparse_features_are_projected(kind: str, monkeypatch: pytest.Monke
         assert np.allclose(mapped.std(0), 1, atol=1e-4)
     else:
         assert np.allclose(mapped @ mapped.T, whole @ whole.T, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wide_words_and_shares_are_projected_dense_or_sparse(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    X = (rng.random((40, 20)) * (rng.random((40, 20)) < 0.2)).astype(np.float32)
+    monkeypatch.setattr(feature_map, "WIDE", 19)
+    monkeypatch.setattr(feature_map, "PROJECTED", 6)
+    dense, thin = (FeatureMap.from_data(rows, kind) for rows in (X, sparse.csr_array(X)))
+    is_projected = kind in ("unit", "hellinger")
+    assert is_wide(X, kind) is is_wide(sparse.csr_array(X), kind) is is_projected
+    assert (dense.projection is not None) is (thin.projection is not None) is is_projected
+    assert dense(X).shape == (40, 6 if is_projected else 20)
+    assert np.allclose(dense(X), thin(sparse.csr_array(X)), atol=1e-5)
+    assert np.allclose(dense(X), dense(sparse.csr_array(X)), atol=1e-5)
+    assert not is_wide(X[:, :19], kind)
