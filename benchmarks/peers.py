@@ -54,8 +54,13 @@ def logistic_regression(X: Array, Y: Array, seed: int, C: float, scaled: bool) -
     Columns of unit deviation, or as they are. What is mostly zero stays so: ``b`` takes the mean of columns.
     """
     is_thin = np.count_nonzero(X) < 0.05 * X.size
-    scale = StandardScaler(with_mean=scaled and not is_thin, with_std=scaled).fit(X)
-    X = sparse.csr_array(scale.transform(X)) if is_thin else scale.transform(X)
+    seen = X.any(axis=0) if is_thin else slice(None)  # the weights of other words stay 0
+
+    def columns(rows: Array) -> Any:
+        return sparse.csr_array(rows[:, seen]) if is_thin else rows
+
+    scale = StandardScaler(with_mean=scaled and not is_thin, with_std=scaled).fit(columns(X))
+    X = scale.transform(columns(X))
     F, K = X.shape[1], Y.shape[1]
     frequency = (Y.sum(axis=0) + 0.5) / (len(Y) + 1)
 
@@ -71,8 +76,7 @@ def logistic_regression(X: Array, Y: Array, seed: int, C: float, scaled: bool) -
     W, b = found[: F * K].reshape(F, K), found[F * K :]
 
     def predict(new: Array) -> Scores:
-        made = scale.transform(new)
-        z = (sparse.csr_array(made) if is_thin else made) @ W + b
+        z = scale.transform(columns(new)) @ W + b
         return z, 1 / (1 + np.exp(-z))
 
     return predict

@@ -100,6 +100,11 @@ class FeatureMap:
             made.scale = np.where(varies, spread, 1.0).astype(np.float32)
         return made
 
+    def __str__(self) -> str:
+        """The kind, and what else is done: ``unit, projected to 512, weighted``."""
+        projected = "" if self.projection is None else f", projected to {self.projection.shape[1]}"
+        return self.kind + projected + ("" if self.weights is None else ", weighted")
+
     def _rows(self, X: Any) -> Any:
         """What the kind does to each row by itself; zeros stay zeros, so sparse rows stay sparse."""
         if self.kind == "hellinger":

@@ -157,7 +157,7 @@ def _model_facts(classifier: ESMCClassifier) -> list[tuple[str, str]]:
             f"{classifier.threshold_:.2f}" if classifier.top_k is None else f"top {classifier.top_k}",
         ),
         *([("Members", f"{len(members)} fits with weights {weights}; of the first:")] if len(members) > 1 else []),
-        ("Features", classifier.feature_map_.kind + ("" if classifier.feature_map_.weights is None else ", weighted")),
+        ("Features", str(classifier.feature_map_)),
         ("Layers", widths),
         *([("Second layer", classifier.settings_.second_layer)] if classifier.settings_ else []),
         ("Kernels", ", ".join(type(layer.kernel).__name__ for layer in model.layers)),

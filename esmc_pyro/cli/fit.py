@@ -153,7 +153,6 @@ def _table_of_features(source: str, dataset: Dataset) -> bool:
 def _show(
     output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float, interrupted: bool
 ) -> None:
-    chosen = chosen_settings(classifier)
     result: dict[str, Any] = {
         "model": str(out),
         "data": dataset.name,
@@ -164,13 +163,10 @@ def _show(
         "members": len(classifier.stack_.members),  # what follows is of the heaviest
         "epochs": len(classifier.posterior_.history),
         "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
-        "chosen": chosen,
+        "chosen": chosen_settings(classifier),
         "interrupted": interrupted,
     }
     if output.quiet and not output.json:
         return
     rows = [(key, value) for key, value in result.items() if key not in ("chosen", "interrupted")]
-    tables = [table(("fit", ""), rows)]
-    if chosen:
-        tables.append(chosen_table(chosen))
-    output.emit(result, *tables)
+    output.emit(result, table(("fit", ""), rows), *chosen_table(classifier))

@@ -75,7 +75,7 @@ def _show_model(path: Path, output: Output) -> None:
         "members": len(classifier.stack_.members),  # what follows is of the heaviest
         "guide": type(posterior.guide).__name__,
         "layers": [f"{layer.outputs} outputs, {layer.pseudo_count} pseudo-instances" for layer in model.layers],
-        "feature_map": str(getattr(classifier.feature_map_, "kind", "")),
+        "feature_map": str(classifier.feature_map_),
         "threshold": float(classifier.threshold_),
         "epochs": len(posterior.history),
         "interrupted": bool(posterior.interrupted),
@@ -91,7 +91,6 @@ def _show_model(path: Path, output: Output) -> None:
         (key.replace("_", " "), "; ".join(value) if isinstance(value, list) else value)
         for key, value in content.items()
     ]
-    tables = [table(("model", ""), rows), table(("setting", ""), [(key, str(value)) for key, value in asked.items()])]
-    if chosen:
-        tables.append(chosen_table(chosen))
+    settings_asked = table(("setting", ""), [(key, str(value)) for key, value in asked.items()])
+    tables = [table(("model", ""), rows), settings_asked, *chosen_table(classifier)]
     output.emit({"kind": "model", **content, "settings": asked, "chosen": chosen, "label_names": names}, *tables)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,14 +44,17 @@ def is_model_file(path: Path) -> bool:
 
 
 def chosen_settings(classifier: ESMCClassifier) -> list[dict[str, Any]]:
-    """The settings that held-out rows chose, of each member with its weight, the heaviest first; none of a named
-    inference.
-    """
+    """The settings of each member with its weight, the heaviest first; none of a named inference."""
     members = classifier.stack_.members
     return [{"weight": member.weight} | asdict(member.settings) for member in members if member.settings is not None]
 
 
-def chosen_table(chosen: Sequence[Mapping[str, Any]]) -> Table:
-    """These settings for a terminal, a column for each member."""
+def chosen_table(classifier: ESMCClassifier) -> list[Table]:
+    """These settings for a terminal, a column for each member; no table if there are none."""
+    chosen = chosen_settings(classifier)
+    if not chosen:
+        return []
     columns = [[write(value) for value in member.values()] for member in chosen]
-    return table(("chosen on held-out rows", *[""] * len(columns)), zip(chosen[0], *columns, strict=True))
+    is_searched = classifier.search_ is not None and not classifier.search_.empty
+    heading = "chosen on held-out rows" if is_searched else "not searched"
+    return [table((heading, *[""] * len(columns)), zip(chosen[0], *columns, strict=True))]

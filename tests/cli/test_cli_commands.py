@@ -204,6 +204,15 @@ def test_inspect_data_and_model(esmc, esmc_json, data, model, fitted):
     assert "most frequent label" in esmc("inspect", data / "tags.csv", "--tag-column", "tags").stdout
 
 
+def test_settings_are_said_to_be_chosen_only_if_they_were(esmc, data, tmp_path):
+    out = tmp_path / "plain.esmc"
+    for search, words in (("false", "not searched"), ("true", "chosen on held-out rows")):
+        made = esmc("fit", data / "table.csv", "--set", f"search={search}", "--out", out, "--force")
+        assert made.exit_code == 0, made.stderr
+        for shown in (made.stdout, esmc("inspect", out).stdout):
+            assert [w for w in ("not searched", "chosen on held-out rows") if w in shown] == [words]
+
+
 def test_inspect_the_built_in_pictures(esmc_json):
     said = esmc_json("inspect", "digits", "--limit", 50)
     assert (said["train_rows"], said["test_rows"], said["labels"]) == (50, 50, 78)

@@ -151,3 +151,6 @@ def test_wide_words_and_shares_are_projected_dense_or_sparse(kind: str, monkeypa
     assert np.allclose(dense(X), thin(sparse.csr_array(X)), atol=1e-5)
     assert np.allclose(dense(X), dense(sparse.csr_array(X)), atol=1e-5)
     assert not is_wide(X[:, :19], kind)
+    assert str(dense) == (f"{kind}, projected to 6" if is_projected else kind)
+    dense.weights = np.ones(6, np.float32)
+    assert str(dense).endswith(", weighted")
