@@ -1,7 +1,8 @@
 """Tensors and a JSON description in one safetensors file: versioned, checksummed, checked before it is used.
 
 The file's metadata holds ``format``, ``version``, ``package`` (which version of this package wrote it), ``config``
-(JSON) and ``checksum``, a SHA-256 over all of these and every tensor. Nothing in the file is ever run.
+(JSON) and ``checksum``, a SHA-256 over all of these and every tensor. Large tensors that are the same are written once.
+Nothing in the file is ever run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from esmc_pyro.files import write_atomic
 
 Array = npt.NDArray[Any]
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
+LARGE = 2**16  # bytes of a tensor that is not written twice
+MOST_COPIES = 64  # so that no file takes up more memory than so many times its size
 FIELDS = ("format", "version", "package", "config", "checksum")
 
 
@@ -46,19 +49,26 @@ def write(path: str | PathLike[str], kind: Format, config: Mapping[str, Any], te
 
 def to_bytes(kind: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     """The file's content. Tensors keep the order of their axes in memory: sums over them then round alike."""
-    orders, arrays = {}, {}
+    orders, arrays, copies = {}, {}, {}
+    written: dict[str, str] = {}  # the first name of each content
     for name, tensor in tensors.items():
         order = _memory_order(tensor)
         if order != list(range(tensor.dim())):
             orders[name] = order
-        arrays[name] = tensor.detach().permute(order).contiguous().numpy()
-        if str(arrays[name].dtype) not in DTYPES.values():
-            raise ValueError(f"tensor {name!r} must be of {sorted(DTYPES.values())}; got {arrays[name].dtype}")
+        laid = tensor.detach().permute(order).contiguous()
+        array = laid.numpy()
+        if str(array.dtype) not in DTYPES.values():
+            raise ValueError(f"tensor {name!r} must be of {sorted(DTYPES.values())}; got {array.dtype}")
+        first = written.setdefault(fingerprint(laid), name) if array.nbytes >= LARGE else name
+        if first == name or len(copies) == MOST_COPIES:
+            arrays[name] = array
+        else:
+            copies[name] = first
     head = {
         "format": kind.name,
         "version": str(kind.version),
         "package": installed_version("esmc-pyro"),
-        "config": json.dumps({"content": config, "orders": orders}, allow_nan=False),
+        "config": json.dumps({"content": config, "orders": orders, "copies": copies}, allow_nan=False),
     }
     return safetensors.numpy.save(arrays, head | {"checksum": _checksum(head, arrays)})
 
@@ -87,8 +97,10 @@ def from_bytes(data: bytes, kind: Format) -> tuple[dict[str, Any], dict[str, Ten
     if checksum != _checksum(head, arrays):
         raise kind.error("it is damaged: its checksum does not match its content")
     config = parse(head["config"], kind)
-    if set(config) != {"content", "orders"} or not all(isinstance(part, dict) for part in config.values()):
-        raise kind.error("its description must hold the objects 'content' and 'orders'")
+    config.setdefault("copies", {})  # which earlier versions lack
+    if set(config) != {"content", "orders", "copies"} or not all(isinstance(part, dict) for part in config.values()):
+        raise kind.error("its description must hold the objects 'content', 'orders' and 'copies'")
+    arrays |= _copies(config["copies"], arrays, kind)
     return config["content"], {name: _tensor(array, config["orders"].get(name), kind) for name, array in arrays.items()}
 
 
@@ -161,6 +173,16 @@ def _checksum(head: Mapping[str, str], arrays: Mapping[str, Array]) -> str:
         digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
         digest.update(array.data)
     return digest.hexdigest()
+
+
+def _copies(copies: Mapping[str, Any], arrays: Mapping[str, Array], kind: Format) -> dict[str, Array]:
+    """The tensors that are written under the name of another, by their own."""
+    if len(copies) > MOST_COPIES:
+        raise kind.error(f"at most {MOST_COPIES} of its tensors may be copies; got {len(copies)}")
+    for name, first in copies.items():
+        if name in arrays or not isinstance(first, str) or first not in arrays:
+            raise kind.error(f"its tensor {name!r:.60} must be there, or be a copy of one that is; got {first!r:.60}")
+    return {name: arrays[first] for name, first in copies.items()}
 
 
 def _memory_order(tensor: Tensor) -> list[int]:

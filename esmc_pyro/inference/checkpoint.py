@@ -19,7 +19,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be gone on from; the sentence names the file and says why."""
 
 
-FORMAT = tensor_file.Format("esmc-pyro checkpoint", 1, "checkpoint", CheckpointError)
+FORMAT = tensor_file.Format("esmc-pyro checkpoint", 2, "checkpoint", CheckpointError)
 Saved = tuple[dict[str, Any], dict[str, Tensor]]
 
 
