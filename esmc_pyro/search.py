@@ -36,8 +36,8 @@ JUDGES = 500  # rows that judge a candidate at least, if there are so many: few 
 # nearly linear then
 KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
     "matern12": ((0.5, 4.0), (1.0, 4.0), (2.0, 6.0), (4.0, 8.0)),
-    "matern32": ((1.0, 4.0), (4.0, 16.0)),
-    "rbf": ((1.0, 4.0), (4.0, 16.0)),
+    "matern32": ((0.5, 4.0), (1.0, 4.0), (4.0, 16.0)),
+    "rbf": ((0.5, 4.0), (1.0, 4.0), (4.0, 16.0)),
     "laplacian": ((0.25, 4.0), (0.35, 4.0), (0.5, 4.0), (1.0, 4.0)),
 }
 # f_z: many rows bear a shorter one, and a larger one with that
