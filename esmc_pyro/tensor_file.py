@@ -49,7 +49,8 @@ def write(path: str | PathLike[str], kind: Format, config: Mapping[str, Any], te
 
 def to_bytes(kind: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     """The file's content. Tensors keep the order of their axes in memory: sums over them then round alike."""
-    orders, arrays, copies = {}, {}, {}
+    orders, arrays = {}, {}
+    copies: dict[str, str] = {}
     written: dict[str, str] = {}  # the first name of each content
     for name, tensor in tensors.items():
         order = _memory_order(tensor)
