@@ -2,7 +2,8 @@
 
 Full labels and half of the ones removed, three seeds, each cell in a process of its own (so that its peak memory is
 its own); judged by full test labels. Of four small sets also each fifth of all rows, by the other four. Every method
-chooses among the same feature maps and is tuned on the same held-out training rows.
+chooses among the same feature maps (two peers also have all words of wide texts, ``peers.ON_ALL_WORDS``) and is tuned
+on the same held-out training rows.
 A finished cell is not run again, and several runs may work side by side. Each cell has one thread and seconds are
 processor seconds, so that they hardly depend on what else the machine does. Writes benchmarks/results/accuracy.csv and
 accuracy.md.

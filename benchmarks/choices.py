@@ -72,15 +72,17 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
             DEFAULT: (found.members, judged), BEST: (best, None), HIGHER: (higher, None), LONGER: (longer, None),
             CALIBRATED: (found.members, found),
         }  # fmt: skip
+        line = {"dataset": dataset, "removed": removed, "fold": fold}
         for name, (members, by) in choices.items():
-            line = {"dataset": dataset, "removed": removed, "fold": fold, "choice": name, "members": len(members)}
-            yield line | measure(Y[held], z[members], likelihood, by)
+            own = {"choice": name, "members": len(members)}
+            yield line | own | measure(Y[held], z[members], likelihood, by)
         if is_wide(X[rest], found.settings.features):
             whole = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]), project=False)
+            if whole.interrupted:
+                raise KeyboardInterrupt
             fitted = default.fit_stack(X[rest], y, whole.members, project=False, spread=False)
-            line = {"dataset": dataset, "removed": removed, "fold": fold, "choice": ALL_WORDS}
-            line["members"] = len(whole.members)
-            yield line | measure(Y[held], fitted.predict(X[held]), likelihood, None)
+            own = {"choice": ALL_WORDS, "members": len(whole.members)}
+            yield line | own | measure(Y[held], fitted.predict(X[held]), likelihood, None)
         print(dataset, removed, fold, len(found.members), "members", flush=True)
 
 
