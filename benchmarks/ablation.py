@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from accuracy import load
+from accuracy import load, with_error
 from torch import Tensor
 
 from esmc_pyro import default, search
@@ -157,7 +157,7 @@ def table(results: pd.DataFrame) -> str:
         parts.append(f"\n## {dataset}, {removed:.0%} of the ones removed, {group.seed.nunique()} seeds\n")
         parts.append("| part | variant | " + " | ".join(SHOWN) + " |\n|" + "---|" * (len(SHOWN) + 2))
         for name in mean.index:
-            cells = [f"{mean.loc[name, key]:.4g} ± {error.loc[name, key]:.2g}" for key in SHOWN]
+            cells = [with_error(mean.loc[name, key], error.loc[name, key]) for key in SHOWN]
             parts.append(f"| {name[0]} | {name[1]} | " + " | ".join(cells) + " |")
     return "\n".join(parts) + "\n"
 

@@ -141,6 +141,11 @@ def keep(line: dict[str, Any]) -> None:
         write_atomic(RESULTS / "accuracy.md", table(results))
 
 
+def with_error(mean: float, error: float) -> str:
+    """``mean ± error``; one seed has no error."""
+    return f"{mean:.4g}" if np.isnan(error) else f"{mean:.4g} ± {error:.2g}"
+
+
 def table(results: pd.DataFrame) -> str:
     """Markdown: a table for each dataset and removal, mean ± standard error over the seeds."""
     parts = [
@@ -155,7 +160,7 @@ def table(results: pd.DataFrame) -> str:
         parts.append(f"\n## {dataset}, {removed:.0%} of the ones removed\n")
         parts.append("| method | seeds | " + " | ".join(numbers) + " |\n|" + "---|" * (len(numbers) + 2))
         for method in mean.index:
-            cells = [f"{mean.loc[method, n]:.4g} ± {error.loc[method, n]:.2g}" for n in numbers]
+            cells = [with_error(mean.loc[method, n], error.loc[method, n]) for n in numbers]
             parts.append(f"| {method} | {seeds[method]} | " + " | ".join(cells) + " |")
     return "\n".join(parts) + "\n"
 

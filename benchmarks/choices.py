@@ -49,6 +49,14 @@ def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: judge.Searc
     return {key: float(values.get(key, np.nan)) for key in SHOWN}
 
 
+def fitted_z(X: np.ndarray, Y: torch.Tensor, members: Any, X_held: np.ndarray, **options: Any) -> torch.Tensor:
+    """``z`` of held-out rows by a stack of all these members: Ctrl-C, which may leave some out, ends the benchmark."""
+    fitted = default.fit_stack(X, Y, members, spread=False, **options)
+    if fitted.lead.posterior.interrupted:
+        raise KeyboardInterrupt
+    return fitted.predict(X_held)
+
+
 def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
     """A line for each of so many fifths and way to choose."""
     X, Y, _, _ = load(dataset, 0.0, 0)
@@ -66,7 +74,7 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         z: dict[Any, torch.Tensor] = {}
         for members in (found.members, best, longer):
             if members not in z:  # where the length-scale stays, or one is all
-                z[members] = default.fit_stack(X[rest], y, members, spread=False).predict(X[held])
+                z[members] = fitted_z(X[rest], y, members, X[held])
         higher = found.members if held_out_score(found.Y, found.z) >= found.score else best
         choices = {
             DEFAULT: (found.members, judged), BEST: (best, None), HIGHER: (higher, None), LONGER: (longer, None),
@@ -80,9 +88,9 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
             whole = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]), project=False)
             if whole.interrupted:
                 raise KeyboardInterrupt
-            fitted = default.fit_stack(X[rest], y, whole.members, project=False, spread=False)
             own = {"choice": ALL_WORDS, "members": len(whole.members)}
-            yield line | own | measure(Y[held], fitted.predict(X[held]), likelihood, None)
+            made = fitted_z(X[rest], y, whole.members, X[held], project=False)
+            yield line | own | measure(Y[held], made, likelihood, None)
         print(dataset, removed, fold, len(found.members), "members", flush=True)
 
 
@@ -101,7 +109,8 @@ def table(results: pd.DataFrame) -> str:
             cells = []
             for key in SHOWN:
                 less = part[key] - by[DEFAULT][key]
-                beside = "" if name == DEFAULT else f" ({less.mean():+.4f} ± {less.sem():.4f})"
+                error = f" ± {less.sem():.4f}" if len(less) > 1 else ""
+                beside = "" if name == DEFAULT else f" ({less.mean():+.4f}{error})"
                 cells.append("" if part[key].isna().all() else f"{part[key].mean():.4f}{beside}")
             start = f"| {dataset} | {removed:.0%} | {len(part)} | {name} | {part['members'].mean():.1f} | "
             lines.append(start + " | ".join(cells) + " |")

@@ -23,6 +23,7 @@ from esmc_pyro.search import LARGE_ROWS, fold_count, hold_out
 Array = npt.NDArray[Any]
 Scores = tuple[Array, Array | None]  # scores, and probabilities where the method has them
 Method = Callable[..., Callable[[Array], Scores]]  # (X, Y, seed, **setting) -> (X_new -> Scores)
+TREES, FOREST_BYTES = 200, 8e9
 
 
 def label_frequency(X: Array, Y: Array, seed: int) -> Callable[[Array], Scores]:
@@ -99,10 +100,25 @@ def nystroem_ridge(X: Array, Y: Array, seed: int, noise: float, lengthscale: flo
 
 
 def extra_trees(X: Array, Y: Array, seed: int, leaf: int) -> Callable[[Array], Scores]:
-    """200 extremely randomised trees over all labels at once."""
-    forest = ExtraTreesRegressor(200, min_samples_leaf=leaf, max_features="sqrt", random_state=seed).fit(X, Y)
+    """200 extremely randomised trees over all labels at once.
+
+    A node keeps a number for each label: where all trees would need more than ``FOREST_BYTES``, each is forgotten once
+    it was asked, and its growth counts as prediction.
+    """
+    options: dict[str, Any] = {"min_samples_leaf": leaf, "max_features": "sqrt"}
     shape = (-1, Y.shape[1])  # scikit-learn drops the axis of a single label
-    return lambda new: (forest.predict(new).reshape(shape),) * 2
+    if TREES * 2 * Y.size / leaf * 8 <= FOREST_BYTES:
+        forest = ExtraTreesRegressor(TREES, random_state=seed, **options).fit(X, Y)
+        return lambda new: (forest.predict(new).reshape(shape),) * 2
+
+    def predict(new: Array) -> Scores:
+        total = np.zeros((len(new), Y.shape[1]))
+        for tree in range(TREES):
+            grown = ExtraTreesRegressor(1, random_state=TREES * seed + tree, **options).fit(X, Y)
+            total += grown.predict(new).reshape(shape)
+        return (total / TREES,) * 2
+
+    return predict
 
 
 def mlp(X: Array, Y: Array, seed: int, alpha: float, scaled: bool) -> Callable[[Array], Scores]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from esmc_pyro import annotate, calibration, default, model_file, online, search
 from esmc_pyro.arguments import check_arguments, is_default
-from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_wide
+from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_large, is_wide
 from esmc_pyro.frames import label_names, labelled_first, stack, to_features, to_labels
 from esmc_pyro.guides import Guide
 from esmc_pyro.inference.analytic import Setting
@@ -48,8 +48,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         "eeoe" where the default's held-out rows prefer it. What a name leaves open, such as propensities or where
         learned rates start, is taken from the labels
     B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
-    kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features); "auto" is chosen on
-        held-out rows (RBF, the paper's, with a named inference)
+    kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features, which are
+        not projected then); "auto" is chosen on held-out rows (RBF, the paper's, with a named inference)
     inference : "auto" (the default's own training), "svi", "analytic", or a function called as ``fit_svi`` is, such as
         ``partial(fit_svi, kl_warm_up=10, patience=5)``
     guide : for "svi": a name of ``guides.GUIDES``, a guide class, or a guide, whose model is then fitted; None is
@@ -148,7 +148,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             chosen = None if isinstance(self.likelihood, str) and self.likelihood == "auto" else likelihood
             kinds = candidate_kinds(X, self.features)
             common: dict[str, Any] = {
-                "seed": self.random_state, "pseudo": self.pseudo, "project": is_wide(X, kinds[0]),
+                "seed": self.random_state, "pseudo": self.pseudo, "project": self._projects(X, kinds[0]),
                 "progress": self.verbose, "checkpoint": kept,
             }  # fmt: skip
             training: dict[str, Any] = {"epochs": self.epochs, "lr": default.LR if self.lr is None else self.lr}
@@ -166,7 +166,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             choice = self._choice()
             plain = self.preset is not None or isinstance(self.guide, Guide)
             kind = "identity" if plain and self.features == "auto" else self.features
-            feature_map = FeatureMap.from_data(X, kind, seed=self.random_state)
+            feature_map = FeatureMap.from_data(X, kind, self.random_state, project=self._projects(X, kind))
             x = feature_map(X)
             if not choice.is_for_all_rows:
                 held_z, held_y = choice.held_out(x, y, likelihood, None if kept is None else kept.section("held out"))
@@ -193,6 +193,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def _choice(self) -> Choice:
         return Choice(**{name: getattr(self, name) for name in Choice.__dataclass_fields__})
 
+    def _projects(self, X: Any, kind: str) -> bool:
+        """Whether features are projected: a kernel of the user's is for what came, if that fits in memory."""
+        return is_large(X) if isinstance(self.kernel, Kernel) else is_wide(X, candidate_kinds(X, kind)[0])
+
     def _fixed(self) -> dict[str, Any]:
         """What the search leaves alone."""
         if isinstance(self.kernel, Kernel):  # it brings its length-scales
@@ -211,8 +215,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
         The posterior so far is the prior of what comes: means move, precisions add up, and new rows become
         pseudo-instances while there is room. Settings, label coupling and frequencies, feature map, calibration and
-        threshold stay. ``classes`` is not used: the columns of ``Y`` say what the labels are. Ctrl-C keeps what is
-        reached, or, of a stack of several members, leaves all as they were and is raised.
+        threshold stay; where the first rows were projected (``feature_map.is_wide``), words that they lack say nothing.
+        ``classes`` is not used: the columns of ``Y`` say what the labels are. Ctrl-C keeps what is reached, or, of a
+        stack of several members, leaves all as they were and is raised.
         """
         if not self._is_default():
             raise ValueError(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from scipy.special import ndtri
-from sklearn.decomposition import TruncatedSVD
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from esmc_pyro.frames import is_sparse
@@ -50,12 +50,16 @@ def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
     return ("standard", "identity", "quantile") if kind == "auto" and chosen == "standard" else (chosen,)
 
 
+def is_large(X: Any) -> bool:
+    """Whether features are sparse and too many to be held densely."""
+    return is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT
+
+
 def is_wide(X: Any, kind: str) -> bool:
-    """Whether features of this kind are projected: more than ``WIDE`` words or shares (kinds ``unit`` and
-    ``hellinger``), and sparse ones of any kind that are too many to be held densely.
+    """Whether features of this kind are projected: large ones (``is_large``) always, and more than ``WIDE`` words or
+    shares (kinds ``unit`` and ``hellinger``) of more than ``PROJECTED`` rows. Fewer rows do not know the directions.
     """
-    too_large = is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_LIMIT
-    return too_large or (kind in ("unit", "hellinger") and X.shape[1] > WIDE)
+    return is_large(X) or (kind in ("unit", "hellinger") and X.shape[1] > WIDE and X.shape[0] > PROJECTED)
 
 
 @dataclass
@@ -63,9 +67,9 @@ class FeatureMap:
     """``identity``; ``standard``: less the mean, over the standard deviation; ``quantile``: the normal quantile of the
     share of training rows below; ``hellinger``: the square root of each row's shares; ``unit``: rows of length one.
 
-    ``projection`` (F x 512, the leading singular vectors) is for features that are wide (``is_wide``): after the shares
-    and lengths of rows, before what is done to columns. ``weights`` multiply the columns last: how much each says
-    about the labels (``relevance.feature_weights``), None where all count alike.
+    ``projection`` (F x ``PROJECTED`` at most, the leading singular vectors) is for features that are wide
+    (``is_wide``): after the shares and lengths of rows, before what is done to columns. ``weights`` multiply the
+    columns last: how much each says about the labels (``relevance.feature_weights``), None where all count alike.
     """
 
     kind: str
@@ -86,9 +90,9 @@ class FeatureMap:
         made = cls(choose_kind(X) if kind == "auto" else kind)
         if is_wide(X, made.kind) if project is None else project:
             X = _thin(X)
-            width = max(1, min(PROJECTED, min(X.shape) - 1))
-            svd = TruncatedSVD(width, random_state=seed).fit(made._rows(X))
-            made.projection = svd.components_.T.astype(np.float32)
+            width = min(PROJECTED, *X.shape)
+            directions = randomized_svd(made._rows(X), width, n_iter=5, random_state=seed)[2]
+            made.projection = directions.T.astype(np.float32)
         if made.kind == "quantile":
             dense = made._dense(X)
             flat = np.linspace(-1e30, 1e30, QUANTILES)[:, None]  # every value is in the middle of it
@@ -122,7 +126,7 @@ class FeatureMap:
         return np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=np.float32)
 
     def __call__(self, X: Any) -> Tensor:
-        """The mapped rows, a float32 tensor: rows x F (or rows x 512 where projected)."""
+        """The mapped rows, a float32 tensor: rows x F, or x what they are projected to."""
         dense = self._dense(X)
         if self.mean is not None and self.scale is not None:
             dense = (dense - self.mean) / self.scale

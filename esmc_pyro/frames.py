@@ -21,14 +21,18 @@ def is_sparse(X: Any) -> bool:
 
 
 def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X") -> Any:
-    """``X`` as a finite float32 array or CSR matrix; ``reset`` notes its width and names, else they must be the same.
+    """``X`` as a finite float32 array or CSR matrix without repeated entries.
 
-    ``name`` is what an error calls it.
+    ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
     """
     try:
-        return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=np.float32)
+        made = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise error if name == "X" else type(error)(f"{name}: {error}") from None
+    if is_sparse(made) and not made.has_canonical_format:
+        made = made.copy()  # it may be the caller's
+        made.sum_duplicates()
+    return made
 
 
 def to_labels(Y: Any, rows: int, names: Sequence[str] | None = None) -> npt.NDArray[np.float32]:

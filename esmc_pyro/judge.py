@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from esmc_pyro import default, relevance, stack
+from esmc_pyro import default, feature_map, relevance, stack
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.metrics import held_out_score
@@ -109,8 +109,9 @@ class Judge:
             default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
             default.CURVED_LR, pseudo, relevance.TRAINING, epochs, lr,
         )  # fmt: skip
+        projected = {"projected": feature_map.PROJECTED} if project else {}
         self._memory = SearchMemory(
-            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given
+            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given, **projected
         )
 
     def score(self, settings: Settings) -> float:

@@ -28,7 +28,7 @@ from esmc_pyro.files import write_atomic
 Array = npt.NDArray[Any]
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
 LARGE = 2**16  # bytes of a tensor that is not written twice
-MOST_COPIES = 64  # so that no file takes up more memory than so many times its size
+MOST_COPIES = 64  # so that a small file cannot fill the memory
 FIELDS = ("format", "version", "package", "config", "checksum")
 
 
@@ -102,7 +102,11 @@ def from_bytes(data: bytes, kind: Format) -> tuple[dict[str, Any], dict[str, Ten
     if set(config) != {"content", "orders", "copies"} or not all(isinstance(part, dict) for part in config.values()):
         raise kind.error("its description must hold the objects 'content', 'orders' and 'copies'")
     arrays |= _copies(config["copies"], arrays, kind)
-    return config["content"], {name: _tensor(array, config["orders"].get(name), kind) for name, array in arrays.items()}
+    try:
+        tensors = {name: _tensor(array, config["orders"].get(name), kind) for name, array in arrays.items()}
+    except MemoryError as error:
+        raise kind.error(f"its tensors do not fit in memory ({error})") from None
+    return config["content"], tensors
 
 
 def parse(text: str | bytes, kind: Format) -> dict[str, Any]:

@@ -70,6 +70,13 @@ def test_the_curved_case_is_curved():
     assert fitted("default, wide")[0].feature_map_.projection is not None
 
 
+def test_members_share_their_feature_maps_as_when_they_were_fitted(tmp_path):
+    estimator, _, _ = fitted("default, stacked")
+    loaded = ESMCClassifier.load(estimator.save(tmp_path / "model.esmc"))
+    count = [len({id(member.feature_map) for member in one.stack_.members}) for one in (estimator, loaded)]
+    assert count[0] == count[1] < len(loaded.stack_.members)
+
+
 def test_arguments_that_are_objects_come_back_as_such(tmp_path):
     kernel = ESMCClassifier.load(fitted("default, kernel object")[0].save(tmp_path / "a")).kernel
     assert type(kernel) is kernels.Product

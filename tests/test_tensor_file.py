@@ -70,3 +70,13 @@ def test_copies_of_nothing_or_without_end_are_refused(copies: Any, sentence: str
     data = safetensors.numpy.save(arrays, head | {"checksum": tensor_file._checksum(head, arrays)})
     with pytest.raises(ValueError, match=sentence):
         tensor_file.from_bytes(data, KIND)
+
+
+def test_tensors_that_do_not_fit_in_memory_are_an_error_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: Any) -> Any:
+        raise MemoryError("unable to allocate 9 GiB")
+
+    data = tensor_file.to_bytes(KIND, {}, {"a": large()})
+    monkeypatch.setattr(tensor_file, "_tensor", no_memory)
+    with pytest.raises(KIND.error, match=r"do not fit in memory \(unable to allocate 9 GiB\)"):
+        tensor_file.from_bytes(data, KIND)

@@ -11,7 +11,7 @@ import typer
 from esmc_pyro.cli.completion import complete_path, complete_setting
 from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
 from esmc_pyro.cli.interrupt import watch_interrupts
-from esmc_pyro.cli.model import chosen_settings, chosen_table
+from esmc_pyro.cli.model import describe_members
 from esmc_pyro.cli.output import Output, table
 from esmc_pyro.cli.rows import known_entries, label_frame
 from esmc_pyro.cli.settings import check_values, collect
@@ -153,6 +153,7 @@ def _table_of_features(source: str, dataset: Dataset) -> bool:
 def _show(
     output: Output, classifier: ESMCClassifier, dataset: Dataset, out: Path, seconds: float, interrupted: bool
 ) -> None:
+    members, tables = describe_members(classifier)
     result: dict[str, Any] = {
         "model": str(out),
         "data": dataset.name,
@@ -163,10 +164,7 @@ def _show(
         "members": len(classifier.stack_.members),  # what follows is of the heaviest
         "epochs": len(classifier.posterior_.history),
         "elbo": float(classifier.posterior_.history["elbo"].iloc[-1]),
-        "chosen": chosen_settings(classifier),
-        "interrupted": interrupted,
     }
     if output.quiet and not output.json:
         return
-    rows = [(key, value) for key, value in result.items() if key not in ("chosen", "interrupted")]
-    output.emit(result, table(("fit", ""), rows), *chosen_table(classifier))
+    output.emit({**result, **members, "interrupted": interrupted}, table(("fit", ""), result.items()), *tables)

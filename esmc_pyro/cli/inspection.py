@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from esmc_pyro.cli.completion import complete_data
-from esmc_pyro.cli.model import chosen_settings, chosen_table, is_model_file, load_model
+from esmc_pyro.cli.model import describe_members, is_model_file, load_model
 from esmc_pyro.cli.output import Output, table
 from esmc_pyro.cli.source import DIGITS, Reading
 
@@ -84,7 +84,7 @@ def _show_model(path: Path, output: Output) -> None:
         content["second_layer"] = settings.second_layer
     if len(posterior.history):
         content["elbo"] = float(posterior.history["elbo"].iloc[-1])
-    chosen = chosen_settings(classifier)
+    members, chosen = describe_members(classifier)
     asked = {key: value for key, value in classifier.get_params().items() if key != "verbose"}
     names = [str(name) for name in classifier.label_names_]
     rows = [
@@ -92,5 +92,5 @@ def _show_model(path: Path, output: Output) -> None:
         for key, value in content.items()
     ]
     settings_asked = table(("setting", ""), [(key, str(value)) for key, value in asked.items()])
-    tables = [table(("model", ""), rows), settings_asked, *chosen_table(classifier)]
-    output.emit({"kind": "model", **content, "settings": asked, "chosen": chosen, "label_names": names}, *tables)
+    tables = [table(("model", ""), rows), settings_asked, *chosen]
+    output.emit({"kind": "model", **content, "settings": asked, **members, "label_names": names}, *tables)

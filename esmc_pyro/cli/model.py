@@ -43,18 +43,17 @@ def is_model_file(path: Path) -> bool:
     return len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0"
 
 
-def chosen_settings(classifier: ESMCClassifier) -> list[dict[str, Any]]:
-    """The settings of each member with its weight, the heaviest first; none of a named inference."""
+def describe_members(classifier: ESMCClassifier) -> tuple[dict[str, Any], list[Table]]:
+    """The settings of each member with its weight, the heaviest first, and whether held-out rows chose them.
+
+    As they are, and for a terminal, a column for each member; a named inference has no settings and no table.
+    """
     members = classifier.stack_.members
-    return [{"weight": member.weight} | asdict(member.settings) for member in members if member.settings is not None]
-
-
-def chosen_table(classifier: ESMCClassifier) -> list[Table]:
-    """These settings for a terminal, a column for each member; no table if there are none."""
-    chosen = chosen_settings(classifier)
+    chosen = [{"weight": member.weight} | asdict(member.settings) for member in members if member.settings is not None]
+    searched = classifier.search_ is not None and not classifier.search_.empty
+    described = {"chosen": chosen, "searched": searched}
     if not chosen:
-        return []
+        return described, []
     columns = [[write(value) for value in member.values()] for member in chosen]
-    is_searched = classifier.search_ is not None and not classifier.search_.empty
-    heading = "chosen on held-out rows" if is_searched else "not searched"
-    return [table((heading, *[""] * len(columns)), zip(chosen[0], *columns, strict=True))]
+    heading = "chosen on held-out rows" if searched else "not searched"
+    return described, [table((heading, *[""] * len(columns)), zip(chosen[0], *columns, strict=True))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from esmc_pyro.model_file import guides, models, values
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.stack import Member, Stack
+from esmc_pyro.tensor_file import fingerprint
 
 WHOLE = (torch.int64,)
 MEMBER = "members.{}."  # before the names of a member's tensors
@@ -48,9 +50,8 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _encode_member(member: Member, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    for key in ("mean", "scale", "quantiles", "projection", "weights"):
-        if getattr(member.feature_map, key) is not None:
-            tensors[f"features.{key}"] = torch.from_numpy(getattr(member.feature_map, key))
+    for key, array in _arrays(member.feature_map).items():
+        tensors[f"features.{key}"] = torch.from_numpy(array)
     return {
         "weight": float(member.weight),
         "features": member.feature_map.kind,
@@ -91,6 +92,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
         for description, prefix in zip(described, prefixes, strict=True)
     ]
     _check_members(members, described)
+    members = _with_shared_maps(members)
     if search is not None and (
         search.get("weight", pd.Series(["none"])).dtype != float or (search["weight"] < 0).any()
     ):
@@ -156,6 +158,24 @@ def _check_members(members: list[Member], described: list[dict[str, Any]]) -> No
     likelihoods = [description["model"]["likelihood"] for description in described]
     if any(likelihood != likelihoods[0] for likelihood in likelihoods):
         raise ModelFileError(f"the members must have one likelihood; got {likelihoods!s:.200}")
+
+
+def _arrays(feature_map: FeatureMap) -> dict[str, Any]:
+    """What a feature map has learned, by its name."""
+    names = ("mean", "scale", "quantiles", "projection", "weights")
+    return {name: getattr(feature_map, name) for name in names if getattr(feature_map, name) is not None}
+
+
+def _with_shared_maps(members: list[Member]) -> list[Member]:
+    """Members whose feature maps are alike share one, as when they were fitted: rows are mapped once for all."""
+    maps: dict[Any, FeatureMap] = {}
+    shared = []
+    for member in members:
+        arrays = _arrays(member.feature_map)
+        content = tuple((name, fingerprint(torch.from_numpy(array))) for name, array in arrays.items())
+        feature_map = maps.setdefault((member.feature_map.kind, content), member.feature_map)
+        shared.append(replace(member, feature_map=feature_map))
+    return shared
 
 
 def _part(given: dict[str, Tensor], prefix: str) -> Tensors:

@@ -68,6 +68,7 @@ def test_the_default_chooses_settings_and_says_them(esmc_json, data, tmp_path):
     shown = esmc_json("inspect", tmp_path / "m.esmc")
     assert shown["settings"]["random_state"] == 3
     assert shown["chosen"] == said["chosen"]
+    assert shown["searched"] is said["searched"] is True
     assert shown["members"] == said["members"] == len(said["chosen"])
 
 

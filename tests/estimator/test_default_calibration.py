@@ -74,14 +74,20 @@ def test_settings_that_nobody_searched_are_judged_once(make_data: Make, monkeypa
     assert len(model.search_) == 0
 
 
-def test_members_are_projected_as_the_fit_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_are_projected_as_the_fit_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, Y = sparse.csr_array(rng.random((60, 30)) < 0.2).astype(np.float32), (rng.random((60, 3)) < 0.4).astype(float)
-    found = search.choose(X, torch.as_tensor(Y), Bernoulli(), {}, ("unit",), candidates=())
-    dense = search.judge_members(found, X, torch.as_tensor(Y), Bernoulli(), project=False)
     monkeypatch.setattr("esmc_pyro.feature_map.PROJECTED", 5)
-    narrow = search.judge_members(found, X, torch.as_tensor(Y), Bernoulli(), project=True)
+    y = torch.as_tensor(Y)
+    found = search.choose(X, y, Bernoulli(), {}, ("unit",), candidates=())
+    dense, narrow = (search.judge_members(found, X, y, Bernoulli(), project=project) for project in (False, True))
     assert not torch.allclose(dense.z, narrow.z)
+    widths = [default.fit_stack(X, y, found.members, project=p).lead.feature_map(X).shape[1] for p in (False, True)]
+    assert widths == [30, 5]
+    kept = Checkpoint(tmp_path / "kept")
+    search.judge_members(found, X, y, Bernoulli(), project=False, checkpoint=kept)
+    with pytest.raises(CheckpointError, match="of another fit, with other projected"):
+        search.judge_members(found, X, y, Bernoulli(), project=True, checkpoint=Checkpoint(tmp_path / "kept"))
 
 
 def test_z_that_are_not_finite_leave_those_of_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from pyro.contrib.gp.kernels import RBF
 from scipy import sparse
 
 from esmc_pyro import ESMCClassifier
@@ -31,6 +33,29 @@ def test_sparse_and_dense_give_the_same(make_data: Make, container: Any, values:
     assert loose.feature_map_.kind == dense.feature_map_.kind
     assert np.allclose(loose.decision_function(container(X)), dense.decision_function(X), atol=1e-4)
     assert loose.score(container(X), container(Y)) == pytest.approx(dense.score(X, Y), abs=1e-6)
+
+
+def test_repeated_entries_of_a_sparse_matrix_add_up(make_data: Make) -> None:
+    X, Y = make_data()
+    words = sparse.csr_array((X > 1).astype(np.float32))
+    twice = sparse.csr_array((words.data.repeat(2), words.indices.repeat(2), 2 * words.indptr), shape=words.shape)
+    loose, dense = (estimator(features="auto").fit(rows, Y) for rows in (twice, twice.toarray()))
+    assert loose.feature_map_.kind == dense.feature_map_.kind == "hellinger"  # counts, since they are 2
+    assert np.allclose(loose.decision_function(twice), dense.decision_function(twice.toarray()), atol=1e-4)
+    assert twice.nnz == 2 * words.nnz  # the caller's is as it was
+
+
+@pytest.mark.parametrize("options", [{"search": False}, {"inference": "svi"}])
+def test_a_kernel_of_the_users_sees_wide_words_as_they_came(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr("esmc_pyro.feature_map.WIDE", 3)
+    monkeypatch.setattr("esmc_pyro.feature_map.PROJECTED", 2)
+    X = (X > 0).astype(np.float32)
+    for kernel, width in ((RBF(4, lengthscale=torch.ones(4)), 4), ("matern12", 2)):
+        model = estimator(features="auto", kernel=kernel, **options).fit(X, Y)
+        assert model.model_.layers[0].pseudo_instances.shape[1] == width
 
 
 def test_frames_keep_names_and_index(make_data: Make) -> None:

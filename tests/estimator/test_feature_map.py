@@ -137,10 +137,13 @@ def test_wide_sparse_features_are_projected(kind: str, monkeypatch: pytest.Monke
         assert np.allclose(mapped @ mapped.T, whole @ whole.T, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("share", [0.2, 0.8])  # what is mostly zero is projected as a sparse copy
 @pytest.mark.parametrize("kind", KINDS)
-def test_wide_words_and_shares_are_projected_dense_or_sparse(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_words_and_shares_are_projected_dense_or_sparse(
+    kind: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(2)
-    X = (rng.random((40, 20)) * (rng.random((40, 20)) < 0.2)).astype(np.float32)
+    X = (rng.random((40, 20)) * (rng.random((40, 20)) < share)).astype(np.float32)
     monkeypatch.setattr(feature_map, "WIDE", 19)
     monkeypatch.setattr(feature_map, "PROJECTED", 6)
     dense, thin = (FeatureMap.from_data(rows, kind) for rows in (X, sparse.csr_array(X)))
@@ -151,6 +154,19 @@ def test_wide_words_and_shares_are_projected_dense_or_sparse(kind: str, monkeypa
     assert np.allclose(dense(X), thin(sparse.csr_array(X)), atol=1e-5)
     assert np.allclose(dense(X), dense(sparse.csr_array(X)), atol=1e-5)
     assert not is_wide(X[:, :19], kind)
+    assert not is_wide(X[:6], kind)  # six rows do not know six directions
     assert str(dense) == (f"{kind}, projected to 6" if is_projected else kind)
     dense.weights = np.ones(6, np.float32)
     assert str(dense).endswith(", weighted")
+
+
+def test_few_rows_that_must_be_projected_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = sparse.csr_array(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], np.float32))
+    monkeypatch.setattr(feature_map, "DENSE_LIMIT", 1)
+    mapped = FeatureMap.from_data(X, "unit")(X).numpy()
+    assert np.allclose(mapped @ mapped.T, (X @ X.T).toarray() / 2, atol=1e-6)
+
+
+def test_rows_of_nothing_are_projected_without_a_warning() -> None:
+    X = np.zeros((6, 9), np.float32)
+    assert not FeatureMap.from_data(X, "unit", project=True)(X).any()
