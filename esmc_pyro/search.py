@@ -29,6 +29,7 @@ LARGE_ROWS, LARGE_PSEUDO = 8000, 4000  # and asks more rows, where there are mor
 LARGE_MEMBERS = 2  # of the stack at most, where there are so many rows
 NARROW = 1024  # features up to which kernels of other distances than the Euclidean are quick enough to be tried
 LEAST_ROWS = 10  # fewer labelled rows are not split
+SMOOTH = ("matern32", "rbf")
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
 
@@ -116,13 +117,11 @@ def choose(
     maps = tuple({"features": kind} for kind in kinds)
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
     unwanted = _unwanted_kernels(fixed.get("kernel"), width)
-    # a search that sees few of many rows would choose smoother functions than these bear
-    longest = 1.0 if len(Y) > LARGE_ROWS else np.inf
     changes = [
         {name: value for name, value in change.items() if name not in settled}
         for group in groups
         for change in group
-        if change.get("lengthscale", 0.0) <= longest and change.get("kernel") not in unwanted
+        if (len(Y) <= LARGE_ROWS or _suits_many_rows(change)) and change.get("kernel") not in unwanted
     ]
     given = {"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}
     small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, pseudo), section="search", given=given)
@@ -177,6 +176,16 @@ def judge_members(
     if not all(torch.isfinite(z).all() for z in made):
         return found
     return replace(found, member_z=made, Y=judge.Y_held)
+
+
+def _suits_many_rows(change: Mapping[str, Any]) -> bool:
+    """Whether a search that sees few of many rows tries a change.
+
+    It would choose smoother functions than many rows bear. And a smooth kernel that is short, much like a rough one,
+    would be the best one's rival, while a stack wants members that differ.
+    """
+    scale = change.get("lengthscale", 1.0)
+    return scale <= 1 and not (scale < 1 and change.get("kernel") in SMOOTH)
 
 
 def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:
