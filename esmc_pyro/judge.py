@@ -23,7 +23,7 @@ SHORTER = 0.25  # as pseudo-instances get denser, the length-scale shrinks with 
 
 
 class Times(float):
-    """So many times the best value so far."""
+    """So many times the best value before the group of changes that it stands in."""
 
     def __repr__(self) -> str:
         return f"Times({super().__repr__()})"
@@ -162,16 +162,21 @@ class Judge:
             self._mapped[key] = parts
         return self._mapped[key]
 
-    def climb(self, best: Settings, changes: Sequence[Mapping[str, Any]]) -> Settings:
-        """From ``best``, make each change that raises the score."""
+    def climb(self, best: Settings, groups: Sequence[Sequence[Mapping[str, Any]]]) -> Settings:
+        """From ``best``, make each change that raises the score, one group of changes after the other."""
         self.score(best)
-        for change in tqdm(changes, disable=not self._progress, desc=self._section, unit="candidate"):
-            made = {name: v * getattr(best, name) if isinstance(v, Times) else v for name, v in change.items()}
-            candidate = replace(best, **made)
-            if self.score(candidate) > self.score(best):
-                best = candidate
-            if self.interrupted:
-                break
+        total = sum(len(group) for group in groups)
+        with tqdm(total=total, disable=not self._progress, desc=self._section, unit="candidate") as bar:
+            for group in groups:
+                before = best
+                for change in group:
+                    made = {key: v * getattr(before, key) if isinstance(v, Times) else v for key, v in change.items()}
+                    candidate = replace(best, **made)
+                    if self.score(candidate) > self.score(best):
+                        best = candidate
+                    bar.update()
+                    if self.interrupted:
+                        return best
         return best
 
     def rival(self, best: Settings) -> Settings | None:

@@ -33,34 +33,52 @@ SMOOTH = ("matern32", "rbf")
 JUDGES = 500  # rows that judge a candidate at least, if there are so many: few rows are held out in turn
 
 
-# kernels by length-scale and amplitude: a long one needs a large amplitude to vary as much between neighbours, and is
-# nearly linear then
+# kernels by length-scale, and by amplitude in multiples of that of a short one: a long one needs a large amplitude to
+# vary as much between neighbours, and is nearly linear then
 KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
-    "matern12": ((0.5, 4.0), (1.0, 4.0), (2.0, 6.0), (4.0, 8.0)),
-    "matern32": ((0.5, 4.0), (1.0, 4.0), (4.0, 16.0)),
-    "rbf": ((0.5, 4.0), (1.0, 4.0), (4.0, 16.0)),
-    "laplacian": ((0.25, 4.0), (0.35, 4.0), (0.5, 4.0), (1.0, 4.0)),
+    "matern12": ((0.5, 1.0), (1.0, 1.0), (2.0, 1.5), (4.0, 2.0)),
+    "matern32": ((0.5, 1.0), (1.0, 1.0), (4.0, 4.0)),
+    "rbf": ((0.5, 1.0), (1.0, 1.0), (4.0, 1.0), (4.0, 2.0), (4.0, 4.0)),
+    "laplacian": ((0.25, 1.0), (0.35, 1.0), (0.5, 1.0), (1.0, 1.0)),
 }
+AMPLITUDES: tuple[tuple[dict[str, Any], ...], ...] = tuple(
+    ({"amplitude": Times(factor)},) for factor in (2, 2, 0.5, 0.5, 0.5)
+)
 # f_z: many rows bear a shorter one, and a larger one with that
 CURVES: tuple[dict[str, float], ...] = (
     {"curvature": 1.0},
     {"curvature": 1.0, "curve_lengthscale": 0.5},
     {"curvature": 2.0, "curve_lengthscale": 0.5},
 )
-# changes to the best settings so far, tried in this order
-CANDIDATES: tuple[tuple[dict[str, Any], ...], ...] = (
-    ({"relevance": True},),
-    tuple(
-        {"kernel": kernel, "lengthscale": scale, "amplitude": amplitude}
+
+
+def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
+    """Changes to the best settings so far, in the order in which they are tried.
+
+    The amplitude is the first: with one that is far too large (cal500 wants a fourth) kernels cannot be told apart.
+    Of many rows the search sees few. It would choose smoother functions than many rows bear; a smooth kernel that is
+    short, much like a rough one, would be the best one's rival, while a stack wants members that differ; and the
+    larger search looks for the amplitude.
+    """
+    kernels = tuple(
+        {"kernel": kernel, "lengthscale": scale, "amplitude": Times(amplitude)}
         for kernel, pairs in KERNEL_GRID.items()
         for scale, amplitude in pairs
-    ),
-    tuple({"amplitude": Times(factor)} for factor in (2, 2, 0.5, 0.5, 0.5)),
-    tuple({"coupling": c} for c in (0.5, 0.95)),
-    ({"B": 3.0},),
-    CURVES,
-    ({"relevance": True}, {"relevance": False}),
-)
+        if not many_rows or (scale == 1 if kernel in SMOOTH else scale <= 1)
+    )
+    return (
+        ({"relevance": True},),
+        *(() if many_rows else AMPLITUDES),
+        kernels,
+        *AMPLITUDES,
+        tuple({"coupling": c} for c in (0.5, 0.95)),
+        ({"B": 3.0},),
+        CURVES,
+        ({"relevance": True}, {"relevance": False}),
+    )
+
+
+CANDIDATES, MANY_CANDIDATES = _candidates(many_rows=False), _candidates(many_rows=True)
 
 
 def hold_out(rows: int, seed: int, fold: int = 0, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +103,8 @@ def choose(
     pseudo: int | None = None, candidates: Sequence[Sequence[dict[str, Any]]] | None = None,
     project: bool | None = None, progress: bool = False, checkpoint: Checkpoint | None = None,
 ) -> Search:  # fmt: skip
-    """Choose ``Settings`` on held-out rows, one group of ``candidates`` (None: ``CANDIDATES``) after the other.
+    """Choose ``Settings`` on held-out rows, one group of ``candidates`` after the other (None: ``CANDIDATES``, and
+    ``MANY_CANDIDATES`` above ``LARGE_ROWS``).
 
     ``X`` (N x F) are the labelled rows as they came, and ``kinds`` the feature maps to compare (``project`` as there).
     Models with at most ``SEARCH_PSEUDO`` pseudo-instances are fitted to the rows that ``hold_out`` leaves, fold by
@@ -98,7 +117,8 @@ def choose(
     to hold out, or anything to try, the settings stay as they start and nothing is fitted; Ctrl-C ends the search at
     the best so far. A ``likelihood`` of None leaves it to the settings.
     """
-    candidates = CANDIDATES if candidates is None else candidates
+    if candidates is None:
+        candidates = CANDIDATES if len(Y) <= LARGE_ROWS else MANY_CANDIDATES
     best = replace(Settings(features=kinds[0]), **fixed)
     project = is_wide(X, kinds[0]) if project is None else project
     settled = {*fixed, *(() if likelihood is None else ("B",))}
@@ -118,14 +138,16 @@ def choose(
     groups = (maps[1:], *candidates, maps)  # at last once more: another kernel may want another map
     unwanted = _unwanted_kernels(fixed.get("kernel"), width)
     changes = [
-        {name: value for name, value in change.items() if name not in settled}
+        [
+            {name: value for name, value in change.items() if name not in settled}
+            for change in group
+            if change.get("kernel") not in unwanted
+        ]
         for group in groups
-        for change in group
-        if (len(Y) <= LARGE_ROWS or _suits_many_rows(change)) and change.get("kernel") not in unwanted
     ]
     given = {"fixed": fixed, "kinds": tuple(kinds), "candidates": tuple(candidates)}
     small = judge(folds=folds, pseudo=min(SEARCH_PSEUDO, pseudo), section="search", given=given)
-    best = small.climb(best, [change for change in changes if change])
+    best = small.climb(best, [[change for change in group if change] for group in changes])
     if len(Y) <= LARGE_ROWS:
         return small.verdict(best, None)
     found = small.verdict(best, 1)
@@ -178,16 +200,6 @@ def judge_members(
     return replace(found, member_z=made, Y=judge.Y_held)
 
 
-def _suits_many_rows(change: Mapping[str, Any]) -> bool:
-    """Whether a search that sees few of many rows tries a change.
-
-    It would choose smoother functions than many rows bear. And a smooth kernel that is short, much like a rough one,
-    would be the best one's rival, while a stack wants members that differ.
-    """
-    scale = change.get("lengthscale", 1.0)
-    return scale <= 1 and not (scale < 1 and change.get("kernel") in SMOOTH)
-
-
 def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:
     """Those of ``KERNEL_GRID`` whose scales are not for the kernel that the user names, or that are slow at a width."""
     if isinstance(named, str) and named in KERNEL_GRID:
@@ -200,10 +212,10 @@ def _go_on(large: Judge, best: Settings, rival: Settings | None, settled: set[st
     larger: list[dict[str, float]] = [{"amplitude": Times(2)}] * 2
     shorter: list[dict[str, float]] = [{"lengthscale": Times(0.7)}] * 2
     steps = [*larger, *shorter, *CURVES]
-    further = large.climb(best, [step for step in steps if not settled & set(step)])
+    further = large.climb(best, [[step] for step in steps if not settled & set(step)])
     if rival is None:
         return further
     scale = further.lengthscale * rival.lengthscale / best.lengthscale
     start = replace(further, kernel=rival.kernel, lengthscale=scale)
-    other = large.climb(start, [step for step in shorter if not settled & set(step)])
+    other = large.climb(start, [[step] for step in shorter if not settled & set(step)])
     return max(further, other, key=large.score)

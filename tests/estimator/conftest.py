@@ -21,6 +21,7 @@ def _short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """One candidate, and no more steps than epochs for few rows."""
     patch.setattr(search, "CANDIDATES", ())
+    patch.setattr(search, "MANY_CANDIDATES", ())
     for name in ("LEAST_STEPS", "CURVED_STEPS"):
         patch.setattr(default, name, 1)
 

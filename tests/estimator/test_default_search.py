@@ -14,11 +14,13 @@ from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, default, judge, search
 from esmc_pyro.default import Settings
+from esmc_pyro.judge import Times
 from esmc_pyro.models import EEOE, Bernoulli
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
-KERNELS = search.CANDIDATES[1:2]  # the kernels
-AT_LAST = search.CANDIDATES[-1]
+FEW, MANY = search.CANDIDATES, search.MANY_CANDIDATES  # as they are: tests have fewer (conftest)
+KERNELS = tuple(group for group in FEW if "kernel" in group[0])  # all in one group
+AT_LAST = FEW[-1]
 GROUPS = (({"kernel": "matern32", "lengthscale": 2.0},), ({"amplitude": 1.0},), ({"curvature": 1.0},))
 
 
@@ -141,7 +143,7 @@ def test_experts_are_chosen_where_no_likelihood_is_named(make_data: Make, monkey
 def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
+    monkeypatch.setattr(search, "MANY_CANDIDATES", (({"coupling": 0.8},),))
     # small; more rows: amplitude twice, length-scale, three of f_z
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.25, 0.35, 0.4, 0.3])
     monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
@@ -190,7 +192,7 @@ def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeyp
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     others = ("rbf", 1.0), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
-    monkeypatch.setattr(search, "CANDIDATES", (changes,))
+    monkeypatch.setattr(search, "MANY_CANDIDATES", (changes,))
     # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z thrice, the rival
     scores = iter([0.5, 0.1, 0.2, 0.3, 0.5, 0.1, 0.6, 0.1, 0.1, 0.1, 0.1, 0.55, 0.7, 0.1])
     monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
@@ -210,7 +212,8 @@ def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
     candidate: int, make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(search, "CANDIDATES", (({"amplitude": 1.0},),))
+    for name in ("CANDIDATES", "MANY_CANDIDATES"):
+        monkeypatch.setattr(search, name, (({"amplitude": 1.0},),))
     small = choose(X, Y)
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     inner, fits = default.fit_settings, []
@@ -258,7 +261,7 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
     make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = make_data()
-    monkeypatch.setattr(search, "CANDIDATES", (({"coupling": 0.8},),))
+    monkeypatch.setattr(search, "MANY_CANDIDATES", (({"coupling": 0.8},),))
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
     # small; more rows: the amplitude twice, then nothing is better
     scores = iter([0.5, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])
@@ -301,6 +304,19 @@ def test_a_named_kernel_has_its_own_scales(make_data: Make, monkeypatch: pytest.
     assert set(tried["lengthscale"]) >= {scale for pairs in search.KERNEL_GRID.values() for scale, _ in pairs}
 
 
+def test_kernels_have_multiples_of_the_amplitude_that_was_found_before(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    halved, rbf, matern = {"amplitude": Times(0.5)}, {"kernel": "rbf"}, {"kernel": "matern32"}
+    kernels = (rbf | {"amplitude": Times(4)}, matern | {"amplitude": Times(3)})
+    monkeypatch.setattr(search, "CANDIDATES", ((halved,), (halved,), kernels))
+    scores = iter([0.1, 0.2, 0.3, 0.4, 0.5])
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
+    # of 4 a half, a fourth; then 4 and 3 times that, not 3 times what the first kernel had
+    assert list(choose(X, Y).tried["amplitude"]) == [4, 2, 1, 4, 3]
+
+
 def test_wide_features_have_no_laplacian(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "CANDIDATES", KERNELS)
@@ -333,17 +349,25 @@ def test_feature_maps_are_compared_once_more_in_the_end(make_data: Make, monkeyp
     assert found.settings == Settings(features="identity", kernel="rbf")
 
 
-def test_smoother_functions_are_not_tried_where_the_search_sees_few_of_many_rows(monkeypatch):
-    tried = {}
-    for rows in (80, 40):
+def test_a_search_that_sees_few_of_many_rows_has_candidates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = torch.randn(60, 3), (torch.rand(60, 4) < 0.4).float()
+    monkeypatch.setattr(search, "CANDIDATES", (({"lengthscale": 2.0},),))
+    monkeypatch.setattr(search, "MANY_CANDIDATES", (({"lengthscale": 0.5},),))
+    for rows, tried in ((60, 2.0), (59, 0.5)):
         monkeypatch.setattr(search, "LARGE_ROWS", rows)
-        X, Y = torch.randn(60, 3), (torch.rand(60, 4) < 0.4).float()
-        smooth = tuple({"kernel": kernel, "lengthscale": 0.4} for kernel in ("matern32", "rbf"))
-        monkeypatch.setattr(search, "CANDIDATES", (({"lengthscale": 2.0}, {"lengthscale": 0.5}, *smooth),))
-        tried[rows] = set(search.choose(X, Y, None, {}, ["identity"]).tried["lengthscale"])
-    assert tried[80] >= {2.0, 0.4}
-    assert not tried[40] & {2.0, 0.4}
-    assert 0.5 in tried[40]
+        first = search.choose(X, Y, None, {}, ["identity"]).tried[:2]
+        assert list(first["lengthscale"]) == [Settings().lengthscale, tried]
+
+
+def test_many_rows_leave_smooth_functions_rivals_that_are_alike_and_the_amplitude_to_the_larger_search() -> None:
+    def scales(candidates: Any) -> set[tuple[str, float]]:
+        return {(one["kernel"], one["lengthscale"]) for group in candidates for one in group if "kernel" in one}
+
+    few, many = scales(FEW), scales(MANY)
+    smooth = {(kernel, scale) for kernel in ("matern32", "rbf") for scale in (0.5, 4.0)}
+    assert few - many == {("matern12", 2.0), ("matern12", 4.0), *smooth}
+    assert many < few
+    assert [sum(group in search.AMPLITUDES for group in one) for one in (FEW, MANY)] == [10, 5]
 
 
 @pytest.mark.parametrize("rows", [60, 20])  # more and fewer than LARGE_ROWS

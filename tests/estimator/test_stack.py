@@ -155,7 +155,8 @@ CANDIDATES = (
 @pytest.fixture
 def real_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates that differ, so that several have a weight."""
-    monkeypatch.setattr(search, "CANDIDATES", CANDIDATES)
+    for name in ("CANDIDATES", "MANY_CANDIDATES"):
+        monkeypatch.setattr(search, name, CANDIDATES)
 
 
 @pytest.mark.usefixtures("real_search")
