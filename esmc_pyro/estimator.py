@@ -48,8 +48,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         "eeoe" where the default's held-out rows prefer it. What a name leaves open, such as propensities or where
         learned rates start, is taken from the labels
     B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
-    kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features, which are
-        not projected then); "auto" is chosen on held-out rows (RBF, the paper's, with a named inference)
+    kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features, projected only
+        if they must be); "auto" is chosen on held-out rows (RBF, the paper's, with a named inference)
     inference : "auto" (the default's own training), "svi", "analytic", or a function called as ``fit_svi`` is, such as
         ``partial(fit_svi, kl_warm_up=10, patience=5)``
     guide : for "svi": a name of ``guides.GUIDES``, a guide class, or a guide, whose model is then fitted; None is
@@ -165,7 +165,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         else:
             choice = self._choice()
             plain = self.preset is not None or isinstance(self.guide, Guide)
-            kind = "identity" if plain and self.features == "auto" else self.features
+            named = "identity" if plain and self.features == "auto" else self.features
+            kind = candidate_kinds(X, named)[0]
             feature_map = FeatureMap.from_data(X, kind, self.random_state, project=self._projects(X, kind))
             x = feature_map(X)
             if not choice.is_for_all_rows:
@@ -195,7 +196,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def _projects(self, X: Any, kind: str) -> bool:
         """Whether features are projected: a kernel of the user's is for what came, if that fits in memory."""
-        return is_large(X) if isinstance(self.kernel, Kernel) else is_wide(X, candidate_kinds(X, kind)[0])
+        return is_large(X) if isinstance(self.kernel, Kernel) else is_wide(X, kind)
 
     def _fixed(self) -> dict[str, Any]:
         """What the search leaves alone."""

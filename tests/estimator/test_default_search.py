@@ -190,7 +190,7 @@ def test_denser_pseudo_instances_have_a_shorter_length_scale(make_data: Make, mo
 def test_more_rows_compare_the_best_with_another_kernel(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    others = ("rbf", 1.0), ("laplacian", 0.35), ("laplacian", 0.5)
+    others = ("rbf", 0.3), ("laplacian", 0.35), ("laplacian", 0.5)
     changes = tuple({"kernel": kernel, "lengthscale": scale} for kernel, scale in others)
     monkeypatch.setattr(search, "MANY_CANDIDATES", (changes,))
     # small: the start is the best, the second Laplacian follows; more rows: amplitude, scale, f_z thrice, the rival
