@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 Scores = tuple[Array, Array | None]  # scores, and probabilities where the method has them
 Method = Callable[..., Callable[[Array], Scores]]  # (X, Y, seed, **setting) -> (X_new -> Scores)
 TREES, FOREST_BYTES = 200, 8e9
+LATENTS, MOST_INDEPENDENT = 32, 128  # functions that more labels than these are mixtures of, in ``svgp``
 
 
 def label_frequency(X: Array, Y: Array, seed: int) -> Callable[[Array], Scores]:
@@ -131,32 +132,35 @@ def mlp(X: Array, Y: Array, seed: int, alpha: float, scaled: bool) -> Callable[[
 
 def svgp(
     X: Array, Y: Array, seed: int, lengthscale: float, pseudo: int = 300, epochs: int = 20, batch: int = 256,
-    steps: int = 200,
+    steps: int = 200, independent: bool | None = None,
 ) -> Callable[[Array], Scores]:  # fmt: skip
-    """GPyTorch's sparse variational GP: independent labels, shared Matern-1/2 kernel and inducing points.
+    """GPyTorch's sparse variational GP: shared Matern-1/2 kernel and inducing points.
 
-    The kernel's scales are learned too. There are ``epochs``, and at least so many ``steps``.
+    Labels are ``independent``, or learned mixtures of ``LATENTS`` functions (linear coregionalisation); None chooses
+    the latter for more than ``MOST_INDEPENDENT``, where the former takes hours. The kernel's scales are learned too.
+    There are ``epochs``, and at least so many ``steps``.
     """
+    if independent is None:
+        independent = Y.shape[1] <= MOST_INDEPENDENT
     torch.manual_seed(seed)
     x, y = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y, dtype=torch.float32)
     scale = lengthscale * max(float(torch.nn.functional.pdist(x[torch.randperm(len(x))[:1000]]).median()), 1e-6)
     points = x[torch.randperm(len(x))[:pseudo]]
-    model = _SVGP(points, y, scale)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    model = _SVGP(points, y, scale, None if independent else LATENTS)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02 if independent else 0.05)
     batches = max(1, len(x) // batch)
     for _ in range(max(epochs, steps // batches)):
         for rows in torch.randperm(len(x)).tensor_split(batches):
             optimizer.zero_grad()
-            q = model(x[rows])
-            mean, sd = q.mean.mT, q.variance.mT.sqrt()
-            z = mean + sd * torch.randn_like(mean)
+            mean, variance = model.z(x[rows])
+            z = mean + variance.sqrt() * torch.randn_like(mean)
             fit = torch.nn.functional.binary_cross_entropy_with_logits(z, y[rows], reduction="sum") / len(rows)
             (fit + model.variational_strategy.kl_divergence().sum() / len(x)).backward()
             optimizer.step()
 
     @torch.no_grad()
     def predict(new: Array) -> Scores:
-        z = torch.cat([model(rows).mean.mT for rows in torch.as_tensor(new, dtype=torch.float32).split(1024)])
+        z = torch.cat([model.z(rows)[0] for rows in torch.as_tensor(new, dtype=torch.float32).split(1024)])
         return z.numpy(), torch.sigmoid(z).numpy()
 
     model.eval()
@@ -164,19 +168,28 @@ def svgp(
 
 
 class _SVGP(gpytorch.models.ApproximateGP):
-    def __init__(self, points: torch.Tensor, y: torch.Tensor, scale: float) -> None:
-        shape = torch.Size([y.shape[1]])
+    def __init__(self, points: torch.Tensor, y: torch.Tensor, scale: float, latents: int | None) -> None:
+        K = y.shape[1]
+        shape = torch.Size([K if latents is None else latents])
         q = gpytorch.variational.MeanFieldVariationalDistribution(len(points), batch_shape=shape)
         super().__init__(gpytorch.variational.VariationalStrategy(self, points, q, learn_inducing_locations=False))
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
-        frequency = (y.sum(0) + 0.5) / (len(y) + 1)
-        self.mean_module.constant.data = torch.logit(frequency)
+        self.mean_module = gpytorch.means.ZeroMean()  # without a batch: all functions share one Cholesky factor
+        self.offset = torch.nn.Parameter(torch.logit((y.sum(0) + 0.5) / (len(y) + 1)))
+        self.mixture = None if latents is None else torch.nn.Parameter(torch.randn(latents, K) / latents**0.5)
         self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=0.5))
         self.covar_module.base_kernel.lengthscale = scale
         self.covar_module.outputscale = 16.0
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def z(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of the logits of rows ``x``, rows x K each."""
+        q = self(x)
+        mean, variance = q.mean.mT, q.variance.mT
+        if self.mixture is not None:
+            mean, variance = mean @ self.mixture, variance @ self.mixture**2
+        return mean + self.offset, variance
 
 
 # method -> the settings that held-out rows choose from
