@@ -20,12 +20,16 @@ def log_odds(likelihood: Likelihood, z: Tensor) -> Tensor:
 def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:
     """Slope and offset of ``sigma(slope * log_odds + offset)`` that are most probable on the known labels of ``Y``.
 
-    The slope stays positive, so that no ranking changes. No labels, or labels that are all alike, leave (1, 0).
+    The slope stays positive, so that no ranking changes. With Platt's (1999) targets, ``(n_1 + 1) / (n_1 + 2)`` for the
+    ``n_1`` ones and ``1 / (n_0 + 2)`` for the ``n_0`` zeros, few labels that can be told apart do not make it large. No
+    labels, or labels that are all alike, leave (1, 0).
     """
     known = ~torch.isnan(Y)
     t, y = log_odds[known].double().numpy(), Y[known].double().numpy()
     if not len(y) or y.min() == y.max():
         return 1.0, 0.0
+    ones = y.sum()
+    y = np.where(y > 0, (ones + 1) / (ones + 2), 1 / (len(y) - ones + 2))
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         slope = np.exp(parameters[0])

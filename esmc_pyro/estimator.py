@@ -186,6 +186,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _check_arguments(self) -> None:
+        for name, value in self.get_params(deep=False).items():
+            if isinstance(value, np.number):  # from a grid; PyTorch and files want Python's own
+                setattr(self, name, value.item())
         check_arguments(self.get_params(deep=False), type(self).__init__)
 
     def _is_default(self) -> bool:
@@ -195,8 +198,11 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return Choice(**{name: getattr(self, name) for name in Choice.__dataclass_fields__})
 
     def _projects(self, X: Any, kind: str) -> bool:
-        """Whether features are projected: a kernel of the user's is for what came, if that fits in memory."""
-        return is_large(X) if isinstance(self.kernel, Kernel) else is_wide(X, kind)
+        """Whether features are projected: a kernel of the user's is for what came, if that fits in memory, and a guide
+        of his for as many features as it knows.
+        """
+        knows_all = isinstance(self.guide, Guide) and self.guide.model.layers[0].pseudo_instances.shape[1] == X.shape[1]
+        return is_large(X) if knows_all or isinstance(self.kernel, Kernel) else is_wide(X, kind)
 
     def _fixed(self) -> dict[str, Any]:
         """What the search leaves alone."""

@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 from scipy.special import ndtri
 from sklearn.utils.extmath import randomized_svd
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from esmc_pyro.frames import is_sparse
@@ -18,36 +19,43 @@ from esmc_pyro.validation import check_choice
 
 KINDS = ("identity", "standard", "quantile", "hellinger", "unit")
 DENSE_LIMIT = 2**28  # numbers in a dense copy of sparse features; wider ones are projected
-WIDE = 4096  # more words or shares than these are projected: quicker, and better (benchmarks/results/choices.md)
+WIDE = 4096  # more words or shares than these are projected, which rcv1-sub1 likes (benchmarks/results/choices.md)
 PROJECTED = 512
 QUANTILES = 200  # of each column
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
+COUNTS = 0.5  # and counts but for this one: ages and marks are whole numbers too, without being counts
 
 
 def choose_kind(X: Any) -> str:
     """What the columns look like: ``unit`` for words, ``hellinger`` for counts and histograms, else ``standard``.
 
-    Words are 0 or 1, or not negative and mostly zero; counts are whole numbers that are not negative; histograms are
-    not negative and have rows of equal sums. The values decide, not whether they are kept in a sparse matrix.
+    Words are 0 or 1, or not negative and zero but for ``WORDS``; counts are whole numbers that are not negative, and
+    zero but for ``COUNTS``; histograms are not negative and have rows of equal sums. The values decide, not whether
+    they are kept in a sparse matrix.
     """
-    values = X.data if is_sparse(X) else np.asarray(X)
-    if values.size == 0 or values.min() < 0:
+    values = _values(X)
+    if (values < 0).any():
         return "standard"
     if ((values == 0) | (values == 1)).all():
         return "unit"
     sums = np.asarray(X.sum(axis=1)).ravel()
-    if (values == np.round(values)).all() or (sums.mean() > 0 and np.ptp(sums) < 1e-3 * sums.mean()):
+    filled = np.count_nonzero(values) / (X.shape[0] * X.shape[1])
+    if (filled <= COUNTS and _is_whole(values)) or (sums.mean() > 0 and np.ptp(sums) < 1e-3 * sums.mean()):
         return "hellinger"
-    return "unit" if np.count_nonzero(values) <= WORDS * X.shape[0] * X.shape[1] else "standard"
+    return "unit" if filled <= WORDS else "standard"
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
-    """The kinds worth comparing on held-out rows: continuous features may already share a scale, or be better ranked;
-    the others speak for themselves. A kind that is named is the only one.
+    """The kinds worth comparing on held-out rows: continuous features may already share a scale, or be better ranked,
+    and whole numbers may be counts; the others speak for themselves. A kind that is named is the only one.
     """
     check_choice(kind, ("auto", *KINDS), "features")
     chosen = choose_kind(X) if kind == "auto" else kind
-    return ("standard", "identity", "quantile") if kind == "auto" and chosen == "standard" else (chosen,)
+    if kind != "auto" or chosen != "standard":
+        return (chosen,)
+    values = _values(X)
+    counts = X.shape[1] > 1 and not (values < 0).any() and _is_whole(values)
+    return ("standard", "identity", "quantile", *(("hellinger",) if counts else ()))
 
 
 def is_large(X: Any) -> bool:
@@ -91,7 +99,8 @@ class FeatureMap:
         if is_wide(X, made.kind) if project is None else project:
             X = _thin(X)
             width = min(PROJECTED, *X.shape)
-            directions = randomized_svd(made._rows(X), width, n_iter=5, random_state=seed)[2]
+            with threadpool_limits(1):  # the same directions to the last bit on any machine's threads, for checkpoints
+                directions = randomized_svd(made._rows(X), width, n_iter=5, random_state=seed)[2]
             made.projection = directions.T.astype(np.float32)
         if made.kind == "quantile":
             dense = made._dense(X)
@@ -136,6 +145,15 @@ class FeatureMap:
             dense = dense * self.weights
         # a copy where nothing was done: the model must not share memory with the caller's array
         return torch.as_tensor(np.array(dense, dtype=np.float32, order="C", copy=dense is X or None))
+
+
+def _values(X: Any) -> npt.NDArray[Any]:
+    """Its entries, of a sparse matrix those that it keeps."""
+    return np.asarray(X.data if is_sparse(X) else X)
+
+
+def _is_whole(values: npt.NDArray[Any]) -> bool:
+    return bool((values == np.round(values)).all())
 
 
 def _thin(X: Any) -> Any:

@@ -16,7 +16,7 @@ from esmc_pyro import default, feature_map, relevance, stack
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.metrics import held_out_score
-from esmc_pyro.models import Likelihood
+from esmc_pyro.models import Likelihood, NotPositiveDefiniteError
 from esmc_pyro.search_memory import SearchMemory
 
 SHORTER = 0.25  # as pseudo-instances get denser, the length-scale shrinks with this power of their number
@@ -131,7 +131,10 @@ class Judge:
         return self._found[settings][1] if settings in self._found else None
 
     def _judge(self, settings: Settings) -> None:
-        z = self._fit_folds(settings)
+        try:
+            z = self._fit_folds(settings)
+        except NotPositiveDefiniteError:  # features that hardly vary, far apart: no good settings for them
+            z = torch.full_like(self.Y_held, torch.nan)
         if z is None:
             self.interrupted = True
             return

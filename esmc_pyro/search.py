@@ -57,8 +57,8 @@ def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
 
     The amplitude is the first: with one that is far too large (cal500 wants a fourth) kernels cannot be told apart.
     Of many rows the search sees few. It would choose smoother functions than many rows bear; a smooth kernel that is
-    short, much like a rough one, would be the best one's rival, while a stack wants members that differ; and the
-    larger search looks for the amplitude.
+    short, much like a rough one, would be the best one's rival, while a stack wants members that differ. The amplitude
+    comes after the kernel there, as large as the start's; more rows may raise it further.
     """
     kernels = tuple(
         {"kernel": kernel, "lengthscale": scale, "amplitude": Times(amplitude)}

@@ -63,7 +63,7 @@ def key_of(settings: Any) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, Kernel | Likelihood):
-        return f"{describe(value)} {fingerprint(*value.parameters())}"
+        return f"{describe(value)} {fingerprint(*value.state_dict().values())}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
     return repr(value) if isinstance(value, bool | int | float | str | tuple | list | None) else describe(value)

@@ -81,7 +81,8 @@ def check_choice(value: Any, choices: Any, name: str) -> None:
 
 def check_number(value: Any, name: str, *, low: float = -np.inf, above: bool = False, whole: bool = False) -> None:
     """``value`` is a number of at least ``low`` (above it if ``above``), whole if asked."""
-    good = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
-    if not good or not (value > low if above else value >= low) or (whole and int(value) != value):
+    numbers = int | np.integer if whole else int | float | np.number
+    good = isinstance(value, numbers) and not isinstance(value, bool) and np.isfinite(value)
+    if not good or not (value > low if above else value >= low):
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind} {'above' if above else 'of at least'} {low:g}; got {value!r}")

@@ -14,6 +14,7 @@ from pyro.contrib.gp import kernels
 from esmc_pyro import ESMCClassifier, tensor_file
 from esmc_pyro.model_file import ModelFileError
 from esmc_pyro.model_file.errors import FORMAT
+from esmc_pyro.model_file.state import _with_shared_maps
 
 
 def parameters(estimator):
@@ -75,6 +76,16 @@ def test_members_share_their_feature_maps_as_when_they_were_fitted(tmp_path):
     loaded = ESMCClassifier.load(estimator.save(tmp_path / "model.esmc"))
     count = [len({id(member.feature_map) for member in one.stack_.members}) for one in (estimator, loaded)]
     assert count[0] == count[1] < len(loaded.stack_.members)
+
+
+def test_members_of_one_kind_with_and_without_weights_of_features_share_nothing():
+    estimator, _, _ = fitted("default")
+    lead = estimator.stack_.lead
+    weighted = replace(lead.feature_map, weights=np.arange(1, 1 + estimator.n_features_in_, dtype=np.float32))
+    heavier = replace(weighted, weights=2 * weighted.weights)
+    members = [replace(lead, feature_map=one) for one in (lead.feature_map, weighted, heavier, replace(weighted))]
+    maps = [member.feature_map for member in _with_shared_maps(members)]
+    assert [maps.index(one) for one in maps] == [0, 1, 2, 1]
 
 
 def test_arguments_that_are_objects_come_back_as_such(tmp_path):

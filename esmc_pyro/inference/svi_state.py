@@ -19,17 +19,27 @@ CLOSE = 1e-3  # relative: starts on another number of threads differ by rounding
 
 
 def describe(value: Any) -> str:
-    """The name of a callable and its options, or of an object's class and its plain attributes."""
+    """The name of a callable and its options, or of an object's class and its plain attributes; of a module the parts
+    too.
+    """
     if isinstance(value, partial):
         return f"{describe(value.func)} {sorted(value.keywords.items())}"
     if isinstance(value, str):
         return value
+    if isinstance(value, nn.Module):
+        return ", ".join(f"{type(part).__name__} {_plain(part)}" for part in value.modules())
     return getattr(value, "__name__", None) or f"{type(value).__name__} {_plain(value)}"
 
 
 def _plain(value: Any) -> list[tuple[str, Any]]:
     kept = {key: item for key, item in vars(value).items() if not key.startswith("_") and key != "training"}
-    return sorted((key, item) for key, item in kept.items() if isinstance(item, bool | int | float | str))
+    return sorted((key, item) for key, item in kept.items() if _is_plain(item))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, bool | int | float | str)
 
 
 class SVIState:
@@ -48,7 +58,7 @@ class SVIState:
         self.stepper, self.scheduler, self.plateau, self.judge = stepper, scheduler, plateau, judge
         self.parameters = {name: p for name, p in loss_of.named_parameters() if p.requires_grad}
         self.start = {name: _size(p) for name, p in loss_of.named_parameters()}
-        self.model = [f"{type(part).__name__} {_plain(part)}" for part in loss_of.modules()]
+        self.model = describe(loss_of)
         self.origin: dict[str, Any] = {}
 
     def made_from(self, X: Tensor, Y: Tensor, **settings: Any) -> None:
@@ -78,7 +88,7 @@ class SVIState:
         if moved:
             raise CheckpointError(
                 f"{self.section.path}: this checkpoint is of a fit that began with other {', '.join(moved)}; expected "
-                " a model and a guide made as they were then (remove it, or name another file)"
+                "a model and a guide made as they were then (remove it, or name another file)"
             )
 
     @torch.no_grad()

@@ -58,7 +58,7 @@ class Likelihood(PyroModule):
     def _keep(self, name: str, value: PerLabel, constraint: constraints.Constraint) -> None:
         """Make ``value`` the attribute ``name``: a number stays one, K numbers or one to learn become a parameter."""
         if not (self.LEARNS or isinstance(value, Sequence | np.ndarray) or (torch.is_tensor(value) and value.dim())):
-            setattr(self, name, value.item() if torch.is_tensor(value) else value)
+            setattr(self, name, value.item() if isinstance(value, Tensor | np.number) else value)
             return
         tensor = torch.as_tensor(value).detach()
         tensor = (tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())).clone()

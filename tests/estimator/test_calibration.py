@@ -25,12 +25,14 @@ def _held_out(seed: int = 0, rows: int = 200) -> tuple[torch.Tensor, torch.Tenso
 
 
 def test_calibration_is_the_best_of_a_grid() -> None:
-    t, y = _held_out()
+    t, y = _held_out(rows=20)  # few, so that the targets count
     slope, offset = calibration.fit(t, y)
     known = ~torch.isnan(y)
+    ones, zeros = float((y == 1).sum()), float((y == 0).sum())
+    target = torch.where(y == 1, (ones + 1) / (ones + 2), 1 / (zeros + 2))[known]
 
     def loss(a: float, b: float) -> float:
-        return float(torch.nn.functional.binary_cross_entropy_with_logits(a * t[known] + b, y[known]))
+        return float(torch.nn.functional.binary_cross_entropy_with_logits(a * t[known] + b, target))
 
     grid = min((loss(a, b), a, b) for a in np.linspace(0.1, 1, 46) for b in np.linspace(-1, 1, 41))
     assert loss(slope, offset) <= grid[0] + 1e-9
@@ -51,6 +53,13 @@ def test_calibration_leaves_what_it_cannot_judge() -> None:
     assert calibration.fit(torch.zeros(0, 2), torch.zeros(0, 2)) == (1.0, 0.0)
     assert calibration.fit(torch.zeros(2, 2), torch.full((2, 2), torch.nan)) == (1.0, 0.0)
     assert calibration.fit(torch.randn(4, 2), torch.ones(4, 2)) == (1.0, 0.0)
+
+
+def test_few_labels_that_can_be_told_apart_do_not_make_odds_certain() -> None:
+    y = (torch.arange(20) < 8).double()[:, None]
+    found = calibration.fit(2 * y - 1, y)
+    # the targets are probabilities that a slope and an offset reach exactly here
+    assert torch.allclose(calibration.apply(found, 2 * y - 1), torch.where(y > 0, 9 / 10, 1 / 14), atol=1e-3)
 
 
 def test_calibration_of_perfect_scores_does_not_overflow() -> None:

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"B": 3}, "B needs likelihood='experts', 'eeoe' or 'eeoe_learned'; got B=3 with likelihood='auto'"),
     ({"pseudo": 0}, "pseudo must be a whole number of at least 1; got 0"),
     ({"pseudo": 2.5}, "pseudo must be a whole number of at least 1; got 2.5"),
+    ({"pseudo": 2.0}, "pseudo must be a whole number of at least 1; got 2.0"),
     ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
     ({"epochs": "ten"}, "epochs must be a whole number of at least 1; got 'ten'"),
     ({"lr": 0}, "lr must be a number above 0; got 0"),
@@ -231,6 +233,24 @@ def test_bad_arguments(make_data: Make, monkeypatch: pytest.MonkeyPatch, options
     monkeypatch.setattr("esmc_pyro.feature_map.FeatureMap.from_data", _no_work)
     with pytest.raises(ValueError, match=sentence):
         ESMCClassifier(**options).fit(*make_data())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"search": False, "pseudo": 9, "top_k": 2, "lr": 0.05}, {"likelihood": "eeoe", "B": 2, "search": False},
+     {"inference": "svi", "pseudo": 9, "B": 3, "likelihood": "experts"}],
+)  # fmt: skip
+def test_numbers_of_numpy_are_numbers(make_data: Make, tmp_path: Path, options: dict[str, Any]) -> None:
+    X, Y = make_data()
+    options |= {"random_state": 3, "epochs": 2, "features": "standard"}
+    taken = {
+        name: np.int64(value) if type(value) is int else np.float64(value) if isinstance(value, float) else value
+        for name, value in options.items()
+    }
+    given, plain = clone(ESMCClassifier(**taken)).fit(X, Y, checkpoint=tmp_path / "a"), ESMCClassifier(**options)
+    assert np.array_equal(given.predict(X), plain.fit(X, Y, checkpoint=tmp_path / "b").predict(X))
+    loaded = ESMCClassifier.load(given.save(tmp_path / "model.esmc"))
+    assert loaded.get_params() == plain.get_params()
 
 
 def _no_work(*args: Any, **kwargs: Any) -> None:

@@ -13,7 +13,10 @@ from pyro.contrib.gp.kernels import RBF
 from scipy import sparse
 
 from esmc_pyro import ESMCClassifier
+from esmc_pyro.feature_map import FeatureMap
+from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.metrics import lrap
+from esmc_pyro.models import ESMC
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 CONTAINERS = [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix, sparse.csc_matrix]
@@ -56,6 +59,20 @@ def test_a_kernel_of_the_users_sees_wide_words_as_they_came(
     for kernel, width in ((RBF(4, lengthscale=torch.ones(4)), 4), ("matern12", 2)):
         model = estimator(features="auto", kernel=kernel, **options).fit(X, Y)
         assert model.model_.layers[0].pseudo_instances.shape[1] == width
+
+
+def test_a_guide_of_the_users_sees_as_many_features_as_it_knows(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr("esmc_pyro.feature_map.WIDE", 3)
+    monkeypatch.setattr("esmc_pyro.feature_map.PROJECTED", 2)
+    X, y = (X > 0).astype(np.float32), torch.as_tensor(Y)
+    for width in (4, 2):
+        x = FeatureMap.from_data(X, "unit", project=width == 2)(X)
+        guide = DoublyStochasticGuide(ESMC.from_data(x, y, [2], pseudo=5), x, y)
+        model = estimator(features="unit", guide=guide).fit(X, Y)
+        assert model.feature_map_(X).shape[1] == width
 
 
 def test_frames_keep_names_and_index(make_data: Make) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.stats import norm
+from threadpoolctl import threadpool_limits
 
 from esmc_pyro import feature_map
 from esmc_pyro.feature_map import KINDS, FeatureMap, candidate_kinds, choose_kind, is_wide
@@ -20,7 +21,8 @@ CHOSEN: dict[str, tuple[np.ndarray, str]] = {
     "positive numbers": (POSITIVE, "standard"),
     "zero or one": ((NORMAL > 0).astype(float), "unit"),
     "nothing but zeros": (np.zeros((4, 3)), "unit"),
-    "counts": (RNG.poisson(2, size=(30, 6)), "hellinger"),
+    "counts": (RNG.poisson(0.5, size=(30, 6)), "hellinger"),
+    "ages and marks": (RNG.integers(1, 90, size=(30, 6)), "standard"),
     "histograms": (POSITIVE / POSITIVE.sum(1, keepdims=True), "hellinger"),
     "mostly zero": (np.where(RNG.random((30, 40)) < 0.1, 0.3 + RNG.random((30, 40)), 0), "unit"),
 }
@@ -30,14 +32,15 @@ CHOSEN: dict[str, tuple[np.ndarray, str]] = {
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, sparse.csr_matrix])
 def test_the_values_choose_the_kind(name: str, container: Any) -> None:
     X, kind = CHOSEN[name]
-    if name == "nothing but zeros" and container is not np.asarray:
-        kind = "standard"  # no entry is kept, so there is nothing to look at
     assert choose_kind(container(X)) == kind
 
 
 def test_candidates() -> None:
     assert candidate_kinds(NORMAL) == ("standard", "identity", "quantile")
     assert candidate_kinds(CHOSEN["counts"][0]) == ("hellinger",)
+    whole = CHOSEN["ages and marks"][0]
+    assert candidate_kinds(whole) == ("standard", "identity", "quantile", "hellinger")
+    assert candidate_kinds(-whole) == candidate_kinds(whole[:, :1]) == ("standard", "identity", "quantile")
     assert candidate_kinds(NORMAL, "unit") == ("unit",)
     with pytest.raises(ValueError, match=r"features must be one of .*; got 'log'"):
         candidate_kinds(NORMAL, "log")
@@ -108,6 +111,16 @@ def test_the_callers_array_is_not_shared() -> None:
     mapped = FeatureMap.from_data(X, "identity")(X)
     mapped += 1
     assert np.array_equal(X, NORMAL)
+
+
+def test_the_projection_depends_on_the_seed_and_not_on_the_threads() -> None:
+    X = sparse.random_array((1500, 3000), density=0.01, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    made = []
+    for threads, seed in ((1, 0), (2, 0), (2, 1)):
+        with threadpool_limits(threads):
+            made.append(FeatureMap.from_data(X, "unit", seed, project=True).projection)
+    assert np.array_equal(made[0], made[1])
+    assert not np.array_equal(made[1], made[2])
 
 
 def _scores_of(made: FeatureMap, X: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +14,17 @@ import pandas as pd
 import pytest
 import torch
 from fitted import data, quick
+from pyro.contrib.gp.kernels import RBF, Matern32, Matern52, Sum
 from tiny import tiny_data, tiny_model
 
 from esmc_pyro import ESMCClassifier, judge
+from esmc_pyro.default import Settings
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.inference.svi_state import SVIState
-from esmc_pyro.models import Gaussian
+from esmc_pyro.models import Bernoulli, Gaussian
+from esmc_pyro.search_memory import key_of
 
 
 class Stopped(Exception):
@@ -154,6 +158,36 @@ def test_other_data_and_another_start_are_refused(tmp_path):
     model = tiny_model(X, Y, alpha=0.7)
     with pytest.raises(CheckpointError, match=r"began with other .*alpha_unconstrained.*made as they were then"):
         fit_svi(model, X, Y, checkpoint=Checkpoint(path), **options)
+
+
+KERNELS = {
+    "other columns": (RBF(2, active_dims=[0, 1]), RBF(2, active_dims=[1, 2])),
+    "another part": (Sum(RBF(5), Matern32(5)), Sum(RBF(5), Matern52(5))),
+    "another number": (RBF(5, variance=torch.tensor(1.0)), RBF(5, variance=torch.tensor(2.0))),
+}
+
+
+@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_search_and_a_fit_of_another_kernel_are_refused(name, search, tmp_path):
+    X, Y = data()
+    kernel, other = KERNELS[name]
+    options = {"epochs": 2, "features": "standard", "search": search}
+    with quick():
+        ESMCClassifier(kernel=kernel, **options).fit(X, Y, checkpoint=tmp_path / "a")
+        ESMCClassifier(kernel=copy.deepcopy(kernel), **options).fit(X, Y, checkpoint=tmp_path / "a")  # the same
+        with pytest.raises(CheckpointError, match="of another fit"):
+            ESMCClassifier(kernel=other, **options).fit(X, Y, checkpoint=tmp_path / "a")
+
+
+def test_buffers_tell_likelihoods_apart():
+    class Careless(Bernoulli):
+        def __init__(self, rate):
+            super().__init__()
+            self.register_buffer("rate", torch.tensor(rate))
+
+    one, same, other = (key_of(replace(Settings(), B=Careless(rate))) for rate in (0.1, 0.1, 0.2))
+    assert one == same != other
 
 
 BAD = {
