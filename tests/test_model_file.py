@@ -85,7 +85,7 @@ def test_members_of_one_kind_with_and_without_weights_of_features_share_nothing(
     heavier = replace(weighted, weights=2 * weighted.weights)
     members = [replace(lead, feature_map=one) for one in (lead.feature_map, weighted, heavier, replace(weighted))]
     maps = [member.feature_map for member in _with_shared_maps(members)]
-    assert [maps.index(one) for one in maps] == [0, 1, 2, 1]
+    assert [[id(one) for one in maps].index(id(one)) for one in maps] == [0, 1, 2, 1]
 
 
 def test_arguments_that_are_objects_come_back_as_such(tmp_path):

@@ -59,7 +59,7 @@ def test_few_labels_that_can_be_told_apart_do_not_make_odds_certain() -> None:
     y = (torch.arange(20) < 8).double()[:, None]
     found = calibration.fit(2 * y - 1, y)
     # the targets are probabilities that a slope and an offset reach exactly here
-    assert torch.allclose(calibration.apply(found, 2 * y - 1), torch.where(y > 0, 9 / 10, 1 / 14), atol=1e-3)
+    assert torch.allclose(calibration.apply(found, 2 * y - 1), torch.where(y > 0, 9 / 10, 1 / 14).double(), atol=1e-3)
 
 
 def test_calibration_of_perfect_scores_does_not_overflow() -> None:

@@ -167,17 +167,20 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_search_and_a_fit_of_another_kernel_are_refused(name, search, tmp_path):
+def test_a_search_with_another_kernel_is_refused_and_a_fit_of_it_begins_anew(name, tmp_path):
     X, Y = data()
     kernel, other = KERNELS[name]
-    options = {"epochs": 2, "features": "standard", "search": search}
+    make = partial(ESMCClassifier, epochs=2, features="standard")
     with quick():
-        ESMCClassifier(kernel=kernel, **options).fit(X, Y, checkpoint=tmp_path / "a")
-        ESMCClassifier(kernel=copy.deepcopy(kernel), **options).fit(X, Y, checkpoint=tmp_path / "a")  # the same
-        with pytest.raises(CheckpointError, match="of another fit"):
-            ESMCClassifier(kernel=other, **options).fit(X, Y, checkpoint=tmp_path / "a")
+        make(kernel=kernel).fit(X, Y, checkpoint=tmp_path / "a")
+        make(kernel=copy.deepcopy(kernel)).fit(X, Y, checkpoint=tmp_path / "a")  # the same
+        with pytest.raises(CheckpointError, match="of another fit, with other fixed"):
+            make(kernel=other).fit(X, Y, checkpoint=tmp_path / "a")
+        make(kernel=kernel, search=False).fit(X, Y, checkpoint=tmp_path / "b")
+        kept, alone = (make(kernel=other, search=False).fit(X, Y, checkpoint=path) for path in (tmp_path / "b", None))
+    assert kept.calibration_ == alone.calibration_
+    np.testing.assert_array_equal(kept.predict_proba(X), alone.predict_proba(X))
 
 
 def test_buffers_tell_likelihoods_apart():
