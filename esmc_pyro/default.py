@@ -36,7 +36,7 @@ from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
-from esmc_pyro.models import EEOE, ESMC, Bernoulli, Layer, Likelihood, make_kernel, rules
+from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Layer, Likelihood, make_kernel, rules
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
@@ -61,8 +61,9 @@ class Settings:
     in a first phase at few rows; ``lengthscale`` is in medians of the kernel's distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
     prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``, and ``curve_lengthscale`` its
-    length-scale, in medians of the distance between the ``c`` of rows. ``B`` is that of ``EEOE``, 1 is ``Bernoulli``;
-    it counts where the user names no likelihood.
+    length-scale, in medians of the distance between the ``c`` of rows. ``B`` is that of ``EEOE``, ``miss`` the
+    ``c`` of ``MPU``, the share of suitable labels that are not written down; one of them at most, ``Bernoulli`` with
+    neither. They count where the user names no likelihood.
     """
 
     features: str = "identity"
@@ -74,6 +75,12 @@ class Settings:
     curvature: float = 0.0
     curve_lengthscale: float = 1.0
     B: float = 1.0
+    miss: float = 0.0
+
+    @property
+    def link(self) -> tuple[float, float]:
+        """What makes its likelihood."""
+        return self.B, self.miss
 
     @property
     def second_layer(self) -> str:
@@ -89,7 +96,11 @@ def pseudo_count(N: int, named: int | None = None) -> int:
 
 
 def likelihood_of(settings: Settings) -> Likelihood:
-    """``EEOE(B)``, or ``Bernoulli`` for ``B = 1``."""
+    """``EEOE(B)``, ``MPU(miss)``, or ``Bernoulli`` for ``B = 1`` and ``miss = 0``."""
+    if settings.B > 1 and settings.miss > 0:
+        raise ValueError(f"B must be 1 where labels are missed at random; got {settings.B} with miss={settings.miss}")
+    if settings.miss > 0:
+        return MPU(settings.miss)
     return EEOE(settings.B) if settings.B > 1 else Bernoulli()
 
 

@@ -44,9 +44,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli", or
-        "eeoe" where the default's held-out rows prefer it. What a name leaves open, such as propensities or where
-        learned rates start, is taken from the labels
+    likelihood : a name of ``models.LIKELIHOODS`` or a ``Likelihood``; "auto" is "bernoulli", or "eeoe" or ``MPU`` where
+        the default's held-out rows prefer it. What a name leaves open, such as propensities or where learned rates
+        start, is taken from the labels
     B : experts of the likelihoods "experts", "eeoe" and, to start from, "eeoe_learned"; None is the paper's rule
     kernel : a name of ``models.KERNELS``, a sum of them, or a Pyro kernel (for mapped features, projected only
         if they must be); "auto" is chosen on held-out rows (RBF, the paper's, with a named inference)

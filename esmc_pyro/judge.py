@@ -183,8 +183,8 @@ class Judge:
         return best
 
     def rival(self, best: Settings) -> Settings | None:
-        """The best settings with another kernel than ``best``, and the same ``B``, if any."""
-        others = [one for one in self._found if one.kernel != best.kernel and one.B == best.B]
+        """The best settings with another kernel than ``best``, and the same likelihood, if any."""
+        others = [one for one in self._found if one.kernel != best.kernel and one.link == best.link]
         return max(others, key=self.score, default=None)
 
     def verdict(self, best: Settings, members: int | None) -> Search:
@@ -195,7 +195,7 @@ class Judge:
         learns = likelihood is not None and any(parameter.requires_grad for parameter in likelihood.parameters())
         if members != 1 and not learns and not self.interrupted and np.isfinite(self.score(best)):
             # with one likelihood, so that their z mean the same
-            alike = [one for one, (score, _) in self._found.items() if one.B == best.B and score > -np.inf]
+            alike = [one for one, (score, _) in self._found.items() if one.link == best.link and score > -np.inf]
             shared = default.likelihood_of(best) if likelihood is None else likelihood
             try:
                 judged = [self._found[settings][1] for settings in alike]

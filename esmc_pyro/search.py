@@ -44,6 +44,7 @@ KERNEL_GRID: dict[str, tuple[tuple[float, float], ...]] = {
 AMPLITUDES: tuple[tuple[dict[str, Any], ...], ...] = tuple(
     ({"amplitude": Times(factor)},) for factor in (2, 2, 0.5, 0.5, 0.5)
 )
+MISSED: tuple[dict[str, float], ...] = ({"miss": 0.3}, {"miss": 0.5})
 # f_z: many rows bear a shorter one, and a larger one with that
 CURVES: tuple[dict[str, float], ...] = (
     {"curvature": 1.0},
@@ -56,6 +57,7 @@ def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
     """Changes to the best settings so far, in the order in which they are tried.
 
     The amplitude is the first: with one that is far too large (cal500 wants a fourth) kernels cannot be told apart.
+    Then the share of labels that are missing, since the members of a stack have one likelihood.
     Of many rows the search sees few. It would choose smoother functions than many rows bear; a smooth kernel that is
     short, much like a rough one, would be the best one's rival, while a stack wants members that differ. The amplitude
     comes after the kernel there, as large as the start's; more rows may raise it further.
@@ -68,11 +70,11 @@ def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
     )
     return (
         ({"relevance": True},),
-        *(() if many_rows else AMPLITUDES),
+        *(() if many_rows else (*AMPLITUDES, MISSED)),
         kernels,
         *AMPLITUDES,
         tuple({"coupling": c} for c in (0.5, 0.95)),
-        ({"B": 3.0},),
+        ({"B": 3.0, "miss": 0.0},),
         CURVES,
         ({"relevance": True}, {"relevance": False}),
     )
@@ -121,7 +123,7 @@ def choose(
         candidates = CANDIDATES if len(Y) <= LARGE_ROWS else MANY_CANDIDATES
     best = replace(Settings(features=kinds[0]), **fixed)
     project = is_wide(X, kinds[0]) if project is None else project
-    settled = {*fixed, *(() if likelihood is None else ("B",))}
+    settled = {*fixed, *(() if likelihood is None else ("B", "miss"))}
     width = 0 if project else X.shape[1]
     if width > relevance.FEATURES:
         settled.add("relevance")

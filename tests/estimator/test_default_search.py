@@ -15,7 +15,7 @@ from scipy import sparse
 from esmc_pyro import ESMCClassifier, default, judge, search
 from esmc_pyro.default import Settings
 from esmc_pyro.judge import Times
-from esmc_pyro.models import EEOE, Bernoulli, NotPositiveDefiniteError
+from esmc_pyro.models import EEOE, MPU, Bernoulli, NotPositiveDefiniteError
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 FEW, MANY = search.CANDIDATES, search.MANY_CANDIDATES  # as they are: tests have fewer (conftest)
@@ -137,6 +137,31 @@ def test_experts_are_chosen_where_no_likelihood_is_named(make_data: Make, monkey
     with_experts = default.fit_settings(x, y, Settings(B=3.0))
     assert (type(with_experts.model.likelihood), with_experts.model.likelihood.B) == (EEOE, 3.0)
     assert type(default.fit_settings(x, y, Settings()).model.likelihood) is Bernoulli
+
+
+def test_labels_that_are_missed_are_chosen_where_no_likelihood_is_named(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    monkeypatch.setattr(search, "CANDIDATES", (search.MISSED, ({"lengthscale": 2.0},), ({"B": 3.0, "miss": 0.0},)))
+    scores = iter([0.1, 0.0, 0.2, 0.15, 0.05])
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
+    assert list(found.tried["miss"]) == [0.0, 0.3, 0.5, 0.5, 0.0]
+    assert list(found.tried["B"]) == [1.0, 1.0, 1.0, 1.0, 3.0]
+    assert {settings.miss for settings, _ in found.members} == {found.settings.miss} == {0.5}
+    posterior = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), found.settings)
+    assert (type(posterior.model.likelihood), posterior.model.likelihood.c) == (MPU, 0.5)
+    scores = iter([0.1, 0.2])
+    assert len(choose(X, Y).tried) == 2  # a likelihood that is named has its own rate, and its own B
+    with pytest.raises(ValueError, match=r"B must be 1 where labels are missed at random; got 3.0 with miss=0.5"):
+        default.likelihood_of(Settings(B=3.0, miss=0.5))
+
+
+def test_few_rows_are_asked_for_missed_labels_before_the_kernel_and_many_are_not() -> None:
+    """So that all kernels can be members of one stack."""
+    assert FEW.index(search.AMPLITUDES[-1]) < FEW.index(search.MISSED) < FEW.index(KERNELS[0])
+    assert search.MISSED not in MANY
 
 
 def test_more_rows_are_asked_for_more(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
