@@ -166,7 +166,11 @@ class Judge:
         return self._mapped[key]
 
     def climb(self, best: Settings, groups: Sequence[Sequence[Mapping[str, Any]]]) -> Settings:
-        """From ``best``, make each change that raises the score, one group of changes after the other."""
+        """From ``best``, make each change that raises the score, one group of changes after the other.
+
+        Another likelihood must explain the held-out labels better too: what it says of labels that are missing is about
+        probabilities, and few rows' ranking would often be raised by chance.
+        """
         self.score(best)
         total = sum(len(group) for group in groups)
         with tqdm(total=total, disable=not self._progress, desc=self._section, unit="candidate") as bar:
@@ -175,12 +179,20 @@ class Judge:
                 for change in group:
                     made = {key: v * getattr(before, key) if isinstance(v, Times) else v for key, v in change.items()}
                     candidate = replace(best, **made)
-                    if self.score(candidate) > self.score(best):
+                    if self.score(candidate) > self.score(best) and (
+                        candidate.link == best.link or self._explained(candidate) > self._explained(best)
+                    ):
                         best = candidate
                     bar.update()
                     if self.interrupted:
                         return best
         return best
+
+    def _explained(self, settings: Settings) -> float:
+        """``sum ln p(y | z)`` over the known held-out labels, by the likelihood of the settings."""
+        z, known = self._found[settings][1], ~torch.isnan(self.Y_held)
+        log_prob = default.likelihood_of(settings).log_prob(torch.nan_to_num(self.Y_held), z)
+        return float(log_prob[known].double().sum())
 
     def rival(self, best: Settings) -> Settings | None:
         """The best settings with another kernel than ``best``, and the same likelihood, if any."""

@@ -146,6 +146,7 @@ def test_labels_that_are_missed_are_chosen_where_no_likelihood_is_named(
     monkeypatch.setattr(search, "CANDIDATES", (search.MISSED, ({"lengthscale": 2.0},), ({"B": 3.0, "miss": 0.0},)))
     scores = iter([0.1, 0.0, 0.2, 0.15, 0.05])
     monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
+    monkeypatch.setattr(judge.Judge, "_explained", lambda self, settings: settings.miss)
     found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert list(found.tried["miss"]) == [0.0, 0.3, 0.5, 0.5, 0.0]
     assert list(found.tried["B"]) == [1.0, 1.0, 1.0, 1.0, 3.0]
@@ -156,6 +157,33 @@ def test_labels_that_are_missed_are_chosen_where_no_likelihood_is_named(
     assert len(choose(X, Y).tried) == 2  # a likelihood that is named has its own rate, and its own B
     with pytest.raises(ValueError, match=r"B must be 1 where labels are missed at random; got 3.0 with miss=0.5"):
         default.likelihood_of(Settings(B=3.0, miss=0.5))
+
+
+def test_another_likelihood_must_explain_the_held_out_labels_better_too(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    Y[3, 1] = np.nan
+    candidates = (search.MISSED, ({"B": 3.0, "miss": 0.0},))
+    monkeypatch.setattr(search, "CANDIDATES", candidates)
+    scores = iter([0.1, 0.2, 0.3, 0.4])  # by the ranking alone each would be chosen
+    monkeypatch.setattr(judge, "held_out_score", lambda Y, z: next(scores))
+    asked: dict[Settings, float] = {}
+    inner = judge.Judge._explained
+
+    def watch(self: judge.Judge, settings: Settings) -> float:
+        z, y = self.held_out_z(settings), self.Y_held
+        assert z is not None
+        p, known = default.likelihood_of(settings).prob(z).double(), ~torch.isnan(y)
+        expected = torch.where(y == 1, p, 1 - p)[known].log().sum()
+        asked[settings] = inner(self, settings)
+        assert asked[settings] == pytest.approx(float(expected), rel=1e-4)
+        return asked[settings]
+
+    monkeypatch.setattr(judge.Judge, "_explained", watch)
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
+    assert len(asked) == 4
+    assert found.settings == max(asked, key=asked.__getitem__)
 
 
 def test_few_rows_are_asked_for_missed_labels_before_the_kernel_and_many_are_not() -> None:
