@@ -201,7 +201,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         """Whether features are projected: a kernel of the user's is for what came, if that fits in memory, and a guide
         of his for as many features as it knows.
         """
-        knows_all = isinstance(self.guide, Guide) and self.guide.model.layers[0].pseudo_instances.shape[1] == X.shape[1]
+        model = self.guide.model if isinstance(self.guide, Guide) else None
+        knows_all = isinstance(model, ESMC) and model.layers[0].pseudo_instances.shape[1] == X.shape[1]
         return is_large(X) if knows_all or isinstance(self.kernel, Kernel) else is_wide(X, kind)
 
     def _fixed(self) -> dict[str, Any]:

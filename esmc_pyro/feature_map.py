@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 from scipy.special import ndtri
 from sklearn.utils.extmath import randomized_svd
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from esmc_pyro.frames import is_sparse

@@ -192,7 +192,7 @@ class Judge:
         """``sum ln p(y | z)`` over the known held-out labels, by the likelihood of the settings."""
         z, known = self._found[settings][1], ~torch.isnan(self.Y_held)
         log_prob = default.likelihood_of(settings).log_prob(torch.nan_to_num(self.Y_held), z)
-        return float(log_prob[known].double().sum())
+        return float(log_prob[known].double().sum()) if torch.isfinite(z).all() else -np.inf
 
     def rival(self, best: Settings) -> Settings | None:
         """The best settings with another kernel than ``best``, and the same likelihood, if any."""
