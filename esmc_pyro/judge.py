@@ -133,7 +133,7 @@ class Judge:
     def _judge(self, settings: Settings) -> None:
         try:
             z = self._fit_folds(settings)
-        except NotPositiveDefiniteError:  # features that hardly vary, far apart: no good settings for them
+        except NotPositiveDefiniteError:  # hopeless settings, not a reason to end the search
             z = torch.full_like(self.Y_held, torch.nan)
         if z is None:
             self.interrupted = True

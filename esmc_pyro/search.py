@@ -60,7 +60,7 @@ def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
     Then the share of labels that are missing, since the members of a stack have one likelihood.
     Of many rows the search sees few. It would choose smoother functions than many rows bear; a smooth kernel that is
     short, much like a rough one, would be the best one's rival, while a stack wants members that differ. The amplitude
-    comes after the kernel there, as large as the start's; more rows may raise it further.
+    comes after the kernel there, and more rows may raise it further.
     """
     kernels = tuple(
         {"kernel": kernel, "lengthscale": scale, "amplitude": Times(amplitude)}
