@@ -14,7 +14,7 @@ from esmc_pyro.models import Likelihood
 @torch.no_grad()
 def log_odds(likelihood: Likelihood, z: Tensor) -> Tensor:
     """``ln P(y = 1 | z) / P(y = 0 | z)``, kept finite."""
-    return torch.logit(likelihood.prob(z).double(), eps=1e-9)
+    return torch.logit(likelihood.prob(z.double()), eps=1e-9)
 
 
 def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:

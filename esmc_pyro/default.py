@@ -36,7 +36,7 @@ from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
-from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Layer, Likelihood, make_kernel, rules
+from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Layer, Likelihood, NotPositiveDefiniteError, make_kernel, rules
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
@@ -241,7 +241,8 @@ def fit_stack(
     """Fit ``members``, settings with their weights, to features ``X`` ((N + I) x F) as they came and labels ``Y``.
 
     ``project`` as in ``FeatureMap.from_data``; ``options`` are ``fit_settings``'s. Ctrl-C leaves out the members that
-    are not fitted by then, but for the first.
+    are not fitted by then, but for the first; one whose kernel matrix has no Cholesky factor with all rows is left out
+    too, unless none would be left.
     """
     fitted: list[Member] = []
     maps: dict[tuple[str, bool], tuple[FeatureMap, Tensor]] = {}
@@ -257,6 +258,10 @@ def fit_stack(
         except KeyboardInterrupt:
             if not fitted:
                 raise
+        except NotPositiveDefiniteError:
+            if not fitted and settings == members[-1][0]:
+                raise
+            continue
         cut_short = posterior is None or posterior.interrupted
         if posterior is not None and not (fitted and cut_short):
             fitted.append(Member(weight, maps[key][0], posterior, settings))

@@ -25,7 +25,7 @@ from esmc_pyro.frames import label_names, labelled_first, stack, to_features, to
 from esmc_pyro.guides import Guide
 from esmc_pyro.inference.analytic import Setting
 from esmc_pyro.inference.checkpoint import Checkpoint
-from esmc_pyro.metrics import lrap
+from esmc_pyro.metrics import lrap, macro_auc
 from esmc_pyro.models import ESMC, Bernoulli, Likelihood, make_likelihood
 from esmc_pyro.named import Choice
 from esmc_pyro.posterior import Posterior
@@ -71,6 +71,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     8000 rows then a fifth of 8000), and a fifth of all to calibrate and tune the threshold; then all rows are fitted.
     Fewer than 10 labelled rows are not split: settings are the usual ones, probabilities are not calibrated and the
     threshold is one half. A guide or ``Setting`` object belongs to all rows: those rows are then their own judges.
+    To cross-validate with unknown entries (NaN) name the splitter, ``cv=KFold(5)``: scikit-learn's choice of one looks
+    at the labels and refuses them.
 
     Attributes
     ----------
@@ -159,7 +161,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             found = search.judge_members(found, X[:labelled], y, chosen, **common, **training)
             fitted = default.fit_stack(X, y, found.members, chosen, **common, **training)
             fitted.lead.posterior.interrupted |= found.interrupted
-            found = found.first(len(fitted.members))  # Ctrl-C may have left some out
+            found = found.only({member.settings for member in fitted.members})  # some may have been left out
             self.search_ = found.tried
             held_z, held_y = found.z, found.Y
         else:
@@ -177,7 +179,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             fitted, self.search_ = Stack([Member(1.0, feature_map, posterior)]), None
         self.stack_ = fitted
         self.label_names_ = label_names(Y, y.shape[1])
-        self._labels_in_frame = isinstance(Y, pd.DataFrame)
+        self._label_columns = Y.columns if isinstance(Y, pd.DataFrame) else None
         self.n_labels_ = y.shape[1]
         self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
@@ -251,9 +253,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         ``order`` gives the place in the user's data of each row of ``x``, labelled ones first; unlabelled instances
         count on after the labelled data.
         """
-        places = {row.tobytes(): place for place, row in enumerate(x.numpy())}
+        places: dict[bytes, list[int]] = {}
+        for place, row in reversed([*enumerate(x.numpy())]):
+            places.setdefault(row.tobytes(), []).append(place)
         pseudo = self.model_.layers[0].pseudo_instances.detach().to(x.dtype).numpy()
-        found = np.array([places.get(row.tobytes(), -1) for row in pseudo])
+        equal = [places.get(row.tobytes(), [-1]) for row in pseudo]
+        found = np.array([rows.pop() if len(rows) > 1 else rows[0] for rows in equal])  # equal rows one after another
         labelled = (found >= 0) & (found < len(Y))
         carried = np.zeros((len(pseudo), Y.shape[1]), dtype=np.float32)
         carried[labelled] = np.nan_to_num(Y.numpy()[found[labelled]])
@@ -298,8 +303,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return self.stack_.predict(rows)
 
     def _frame(self, values: Array, X: Any) -> Any:
-        if self._labels_in_frame and isinstance(X, pd.DataFrame):
-            return pd.DataFrame(values, index=X.index, columns=list(self.label_names_))
+        if self._label_columns is not None and isinstance(X, pd.DataFrame):
+            return pd.DataFrame(values, index=X.index, columns=self._label_columns)
         return values
 
     def _log_odds(self, z: Tensor) -> Tensor:
@@ -313,7 +318,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return self._frame(self._z(X).numpy(), X)
 
     def predict_proba(self, X: Any, draws: int | None = None) -> Any:
-        """``P(y = 1)`` of every label, calibrated on held-out training rows: rows x K.
+        """``P(y = 1)`` of every label, that it is written down, calibrated on held-out training rows: rows x K.
 
         That of the plug-in ``E[z]``, for which the calibration is; or with ``draws``, the mean over so many posterior
         draws of ``z``, which is nearer one half where the posterior is wide.
@@ -326,7 +331,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def suitability(self, X: Any, draws: int = 30) -> Any:
-        """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K."""
+        """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K.
+
+        It is the model's own: no held-out row can calibrate it, so it may be below the calibrated ``predict_proba``.
+        """
         check_number(draws, "draws", low=1, whole=True)
         rows = self._rows(X)
         likelihood = self.model_.likelihood
@@ -344,9 +352,13 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return self._frame(chosen, X)
 
     def score(self, X: Any, y: Any) -> float:
-        """The label-ranking average precision of ``decision_function`` for labels ``y``; unknown ones are left out."""
+        """The label-ranking average precision of ``decision_function`` for labels ``y``; unknown ones are left out.
+
+        A single label has no other to be ranked with: its score is the ROC AUC over rows.
+        """
         scores = self._z(X).numpy()
-        return float(lrap(to_labels(y, len(scores), self.label_names_), scores))
+        labels = to_labels(y, len(scores), self.label_names_)
+        return float(macro_auc(labels, scores) if self.n_labels_ == 1 else lrap(labels, scores))
 
     def sample_posterior(
         self, X: Any, draws: int = 100, sites: Sequence[str] = ("z", "suitability", "y")

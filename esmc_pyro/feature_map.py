@@ -24,38 +24,50 @@ PROJECTED = 512
 QUANTILES = 200  # of each column
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 COUNTS = 0.5  # and counts but for this one: ages and marks are whole numbers too, without being counts
+EVERYWHERE = 0.9  # a column that so many rows fill is measured, not counted: one income would drown all words
+FEW = 32  # of so many counts, their total may say more than their shares
+NEVER = 1e30  # the scale of a column that does not vary: should it ever, that says nothing
+FARTHEST = 1e6  # standard deviations from the mean at most: what goes beyond float32 is no number
 
 
 def choose_kind(X: Any) -> str:
     """What the columns look like: ``unit`` for words, ``hellinger`` for counts and histograms, else ``standard``.
 
     Words are 0 or 1, or not negative and zero but for ``WORDS``; counts are whole numbers that are not negative, and
-    zero but for ``COUNTS``; histograms are not negative and have rows of equal sums. The values decide, not whether
-    they are kept in a sparse matrix.
+    zero but for ``COUNTS``; neither fill a column ``EVERYWHERE``, unless there are many. Histograms are not negative
+    and have rows of equal sums. The values decide, not whether they are kept in a sparse matrix.
     """
     values = _values(X)
     if (values < 0).any():
         return "standard"
     if ((values == 0) | (values == 1)).all():
         return "unit"
-    sums = np.asarray(X.sum(axis=1)).ravel()
-    filled = np.count_nonzero(values) / (X.shape[0] * X.shape[1])
-    if (filled <= COUNTS and _is_whole(values)) or (sums.mean() > 0 and np.ptp(sums) < 1e-3 * sums.mean()):
+    if _has_equal_sums(X):
         return "hellinger"
-    return "unit" if filled <= WORDS else "standard"
+    filled = _filled(X)
+    if X.shape[1] <= WIDE and filled.max() > EVERYWHERE:
+        return "standard"
+    if filled.mean() <= COUNTS and _is_whole(values):
+        return "hellinger"
+    return "unit" if filled.mean() <= WORDS else "standard"
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
     """The kinds worth comparing on held-out rows: continuous features may already share a scale, or be better ranked,
-    and whole numbers may be counts; the others speak for themselves. A kind that is named is the only one.
+    whole numbers may be counts, what is mostly zero may be words, and few counts may be better as they are; the others
+    speak for themselves. A kind that is named is the only one.
     """
     check_choice(kind, ("auto", *KINDS), "features")
     chosen = choose_kind(X) if kind == "auto" else kind
+    if kind == "auto" and chosen == "hellinger" and X.shape[1] <= FEW:
+        return ("hellinger", "standard")
     if kind != "auto" or chosen != "standard":
         return (chosen,)
     values = _values(X)
-    counts = X.shape[1] > 1 and not (values < 0).any() and _is_whole(values)
-    return ("standard", "identity", "quantile", *(("hellinger",) if counts else ()))
+    positive = X.shape[1] > 1 and not (values < 0).any()
+    counts = ("hellinger",) if positive and _is_whole(values) else ()
+    words = ("unit",) if positive and _filled(X).mean() <= WORDS else ()
+    return ("standard", "identity", "quantile", *counts, *words)
 
 
 def is_large(X: Any) -> bool:
@@ -110,7 +122,7 @@ class FeatureMap:
         if made.kind == "standard":
             mean, spread, varies = _moments(made._dense(X))
             made.mean = mean.astype(np.float32)
-            made.scale = np.where(varies, spread, 1.0).astype(np.float32)
+            made.scale = np.where(varies, spread, NEVER).astype(np.float32)
         return made
 
     def __str__(self) -> str:
@@ -138,7 +150,8 @@ class FeatureMap:
         """The mapped rows, a float32 tensor: rows x F, or x what they are projected to."""
         dense = self._dense(X)
         if self.mean is not None and self.scale is not None:
-            dense = (dense - self.mean) / self.scale
+            with np.errstate(over="ignore"):
+                dense = ((dense - self.mean) / self.scale).clip(-FARTHEST, FARTHEST)
         if self.quantiles is not None:
             dense = _scores(dense, self.quantiles)
         if self.weights is not None:
@@ -150,6 +163,25 @@ class FeatureMap:
 def _values(X: Any) -> npt.NDArray[Any]:
     """Its entries, of a sparse matrix those that it keeps."""
     return np.asarray(X.data if is_sparse(X) else X)
+
+
+def _filled(X: Any) -> npt.NDArray[np.float64]:
+    """The share of rows in which each column is not zero."""
+    counts = np.bincount(X.indices[X.data != 0], minlength=X.shape[1]) if is_sparse(X) else np.count_nonzero(X, axis=0)
+    return counts / X.shape[0]
+
+
+def _has_equal_sums(X: Any) -> bool:
+    """Whether rows have equal sums, and not only because no column varies much: those of independent columns would
+    differ more.
+    """
+    sums = np.asarray(X.sum(axis=1)).ravel()
+    if not np.ptp(sums) < 1e-3 * sums.mean():
+        return False
+    X = X.astype(np.float64)  # a large offset would swallow what varies
+    squares = X.multiply(X) if is_sparse(X) else X**2
+    second, first = (np.asarray(part.mean(axis=0)).ravel() for part in (squares, X))
+    return bool(np.asarray(X.sum(axis=1)).std() <= 0.1 * np.sqrt((second - first**2).clip(min=0).sum()))
 
 
 def _is_whole(values: npt.NDArray[Any]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,17 @@ class Search:
         parts = [weight * z for (_, weight), z in zip(self.members, self.member_z, strict=True)]
         return torch.stack(parts).sum(0)
 
-    def first(self, count: int) -> Search:
-        """What remains if only so many members are fitted."""
-        if count == len(self.members):
+    def only(self, fitted: Collection[Settings | None]) -> Search:
+        """What remains if only these members are fitted."""
+        stay = [settings in fitted for settings, _ in self.members]
+        if all(stay):
             return self
-        total = sum(weight for _, weight in self.members[:count])
-        heaviest = self.tried["weight"].sort_values(ascending=False, kind="stable").index[:count]
-        weight = self.tried["weight"].where(self.tried.index.isin(heaviest), 0.0) / total
-        members = tuple((settings, weight / total) for settings, weight in self.members[:count])
-        return replace(self, tried=self.tried.assign(weight=weight), members=members, member_z=self.member_z[:count])
+        total = sum(weight for _, weight in compress(self.members, stay))
+        heaviest = self.tried["weight"].sort_values(ascending=False, kind="stable").index  # in the members' order
+        weight = self.tried["weight"].where(self.tried.index.isin([*compress(heaviest, stay)]), 0.0) / total
+        members = tuple((settings, weight / total) for settings, weight in compress(self.members, stay))
+        z = tuple(compress(self.member_z, stay))
+        return replace(self, tried=self.tried.assign(weight=weight), members=members, member_z=z)
 
     @classmethod
     def untried(cls, settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:

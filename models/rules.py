@@ -62,9 +62,13 @@ def latent_pseudo_instances(layer: Layer, u: Tensor) -> Tensor:
 
 
 def label_frequencies(Y: Tensor) -> Tensor:
-    """The share of ones among each label's known entries, half a one and half a zero added: ``(N, K) -> (K,)``."""
-    known = ~torch.isnan(Y)
-    return ((Y == 1).sum(0) + 0.5).to(Y.dtype) / (known.sum(0) + 1)
+    """The share of ones among each label's known entries, half a one and half a zero added: ``(N, K) -> (K,)``.
+
+    A label of which nothing is known has that of all known entries.
+    """
+    known, ones = ~torch.isnan(Y), Y == 1
+    every = (ones.sum() + 0.5).to(Y.dtype) / (known.sum() + 1)
+    return torch.where(known.any(0), (ones.sum(0) + 0.5).to(Y.dtype) / (known.sum(0) + 1), every)
 
 
 def standardised_labels(Y: Tensor) -> Tensor:

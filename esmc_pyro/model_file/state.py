@@ -41,7 +41,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
         "label_names": list(estimator.label_names_),
-        "labels_in_frame": bool(estimator._labels_in_frame),
+        "labels_in_frame": estimator._label_columns is not None,
         "members": members,
         "calibration": [float(number) for number in estimator.calibration_],
         "threshold": float(estimator.threshold_),
@@ -104,7 +104,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
 
     made = kind(**arguments)
     made.stack_, made.search_ = Stack(members), search
-    made.label_names_, made._labels_in_frame = label_names, in_frame
+    made.label_names_, made._label_columns = label_names, pd.Index(label_names) if in_frame else None
     made.n_labels_, made.classes_, made.n_features_in_ = len(label_names), np.arange(len(label_names)), inputs
     if feature_names is not None:
         made.feature_names_in_ = np.array(feature_names, dtype=object)

@@ -153,6 +153,25 @@ def test_explain_names_the_training_row_itself(fitted: ESMCClassifier, make_data
     assert sorted(nearest) == sorted(np.argsort(distances)[:4])
 
 
+def test_explain_tells_equal_rows_apart(make_data: Make) -> None:
+    X, _ = make_data(12)
+    X[[2, 5, 7]] = X[0]
+    model = ESMCClassifier(features="standard", search=False).fit(X, np.eye(12))
+    assert model.pseudo_rows_.tolist() == list(range(12))
+    table = model.explain(X[0], n=4)
+    assert sorted(table["training_row"]) == [0, 2, 5, 7]
+    assert all(labels == [f"y{row}"] for row, labels in zip(table["training_row"], table["labels"], strict=True))
+    unlabelled = ESMCClassifier(features="standard", search=False).fit(X[3:5], np.eye(2), X[3:4])
+    assert unlabelled.explain(X[3], n=2)["training_row"].tolist() == [0, 2]
+    assert unlabelled.explain(X[3], n=2)["labels"].tolist() == [["y0"], []]
+
+
+def test_explain_far_from_the_origin(make_data: Make) -> None:
+    X, Y = make_data()
+    model = ESMCClassifier(features="identity", search=False).fit(X + 10_000, Y)
+    assert [model.explain(x + 10_000, n=1)["training_row"][0] for x in X] == list(range(len(X)))
+
+
 def test_explain_takes_a_row_of_a_frame(make_data: Make) -> None:
     X, Y = make_data(20)
     frame = pd.DataFrame(X, columns=list("abcd"))

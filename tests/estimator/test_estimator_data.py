@@ -11,6 +11,7 @@ import pytest
 import torch
 from pyro.contrib.gp.kernels import RBF
 from scipy import sparse
+from sklearn.metrics import roc_auc_score
 
 from esmc_pyro import ESMCClassifier
 from esmc_pyro.feature_map import FeatureMap
@@ -91,6 +92,9 @@ def test_frames_keep_names_and_index(make_data: Make) -> None:
     plain = estimator().fit(X, Y)
     assert np.array_equal(model.decision_function(features).to_numpy(), plain.decision_function(X))
     assert set(model.complete(features, labels)["label"]) <= {"sky", "sea", "sand"}
+    numbered = labels.set_axis([10, 20, 30], axis=1)
+    out = estimator().fit(features, numbered).predict(features)
+    assert out.columns.equals(numbered.columns)
 
 
 def test_column_order_is_checked(make_data: Make) -> None:
@@ -178,6 +182,38 @@ def test_odd_data(make_data: Make, name: str) -> None:
     assert ((p >= 0) & (p <= 1)).all()
     assert set(np.unique(model.predict(X))) <= {0, 1}
     assert np.isfinite(model.suitability(X[:3], draws=3)).all()
+
+
+def test_a_label_that_nobody_knows_is_as_frequent_as_others(make_data: Make) -> None:
+    X, Y = make_data()
+    Y[:, 1] = np.nan
+    model = estimator().fit(X, Y)
+    assert abs(model.suitability(X)[:, 1].mean() - np.nanmean(Y)) < 0.15
+    assert np.ptp(model.decision_function(X)[:, 1]) < 0.2
+
+
+def test_a_single_label_is_scored_over_rows(make_data: Make) -> None:
+    X, Y = make_data()
+    model = estimator().fit(X, Y[:, :1])
+    order = model.decision_function(X)[:, 0]
+    assert model.score(X, Y[:, :1]) == pytest.approx(roc_auc_score(Y[:, 0], order))
+    assert model.score(X, 1 - Y[:, :1]) == pytest.approx(1 - roc_auc_score(Y[:, 0], order))
+
+
+def test_one_row_beyond_float32_does_not_end_the_fit(make_data: Make) -> None:
+    X, Y = make_data()
+    X = 0.01 * X
+    X[7, 1] = 9.96921e36  # what some files have for a value that is missing
+    model = estimator().fit(X, Y)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_column_that_did_not_vary_says_nothing(make_data: Make) -> None:
+    X, Y = make_data()
+    X = np.c_[X, np.full(len(X), 7.0)]
+    moved = X + np.array([0, 0, 0, 0, 50])
+    model = estimator(features="standard").fit(X, Y)
+    assert np.allclose(model.predict_proba(moved), model.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize(("options", "M"), [({}, 12), ({"inference": "svi"}, 20)])

@@ -24,6 +24,10 @@ CHOSEN: dict[str, tuple[np.ndarray, str]] = {
     "counts": (RNG.poisson(0.5, size=(30, 6)), "hellinger"),
     "ages and marks": (RNG.integers(1, 90, size=(30, 6)), "standard"),
     "histograms": (POSITIVE / POSITIVE.sum(1, keepdims=True), "hellinger"),
+    "equal sums but for an offset": (5000 + NORMAL, "standard"),
+    "shares of an offset": (5000 + NORMAL - NORMAL.mean(1, keepdims=True), "hellinger"),
+    "one-hots and an income": (np.c_[np.eye(10)[RNG.integers(10, size=30)], np.exp(9 + NORMAL[:, 0])], "standard"),
+    "one-hots and an age": (np.c_[np.eye(10)[RNG.integers(10, size=30)], RNG.integers(18, 90, 30)], "standard"),
     "mostly zero": (np.where(RNG.random((30, 40)) < 0.1, 0.3 + RNG.random((30, 40)), 0), "unit"),
 }
 
@@ -37,7 +41,14 @@ def test_the_values_choose_the_kind(name: str, container: Any) -> None:
 
 def test_candidates() -> None:
     assert candidate_kinds(NORMAL) == ("standard", "identity", "quantile")
-    assert candidate_kinds(CHOSEN["counts"][0]) == ("hellinger",)
+    assert candidate_kinds(CHOSEN["counts"][0]) == ("hellinger", "standard")
+    many = np.tile(CHOSEN["counts"][0], (1, 20))
+    assert candidate_kinds(many) == ("hellinger",)
+    assert candidate_kinds(CHOSEN["mostly zero"][0]) == ("unit",)
+    for container in (np.asarray, sparse.csr_array):
+        table = [container(CHOSEN[f"one-hots and an {name}"][0]) for name in ("income", "age")]
+        assert candidate_kinds(table[0]) == ("standard", "identity", "quantile", "unit")
+        assert candidate_kinds(table[1]) == ("standard", "identity", "quantile", "hellinger", "unit")
     whole = CHOSEN["ages and marks"][0]
     assert candidate_kinds(whole) == ("standard", "identity", "quantile", "hellinger")
     assert candidate_kinds(-whole) == candidate_kinds(whole[:, :1]) == ("standard", "identity", "quantile")
@@ -90,6 +101,18 @@ def test_columns_that_do_not_vary_say_nothing() -> None:
     assert np.allclose(made(X).numpy()[:, :2], 0, atol=1e-6)
     assert np.allclose(made(new).numpy()[:, :2], 0, atol=1e-6)
     assert np.allclose(made(new).numpy()[:, 2], [0.0, norm.ppf(399 / 400), 0.0], atol=0.02)
+    standard = FeatureMap.from_data(X, "standard")
+    assert np.allclose(standard(new).numpy()[:, :2], 0, atol=1e-6)
+    assert np.allclose(standard(new).numpy()[:, 2], (new[:, 2] - X[:, 2].mean()) / X[:, 2].std(), atol=1e-4)
+
+
+def test_values_beyond_float32_are_far_away_not_infinite() -> None:
+    X = NORMAL * np.float32(0.01)
+    new = X[:2].copy()
+    new[0, 1], new[1, 2] = 9.96921e36, -3e38
+    mapped = FeatureMap.from_data(X, "standard")(new).numpy()
+    assert mapped[0, 1] == -mapped[1, 2] == feature_map.FARTHEST
+    assert np.allclose(mapped[0, 2:], FeatureMap.from_data(X, "standard")(X).numpy()[0, 2:])
 
 
 def test_rows_of_zeros_and_constant_columns_stay_finite() -> None:

@@ -78,7 +78,8 @@ def test_latent_pseudo_instances_are_the_layers_own_mean() -> None:
 
 def test_label_frequencies_count_what_is_known() -> None:
     Y = torch.tensor([[1, 0, torch.nan], [1, 0, torch.nan], [0, torch.nan, torch.nan]])
-    assert rules.label_frequencies(Y).tolist() == pytest.approx([2.5 / 4, 0.5 / 3, 0.5])
+    assert rules.label_frequencies(Y).tolist() == pytest.approx([2.5 / 4, 0.5 / 3, 2.5 / 6])
+    assert rules.label_frequencies(torch.full_like(Y, torch.nan)).tolist() == [0.5] * 3
 
 
 @pytest.mark.parametrize("K", [5, 40])  # the dense and the randomised factorisation
