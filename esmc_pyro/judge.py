@@ -133,6 +133,10 @@ class Judge:
         self.score(settings)
         return self._found[settings][1] if settings in self._found else None
 
+    def write(self) -> None:
+        """Write what was judged since the checkpoint was written, if there is one."""
+        self._memory.write()
+
     def _judge(self, settings: Settings) -> None:
         try:
             z = self._fit_folds(settings)
@@ -204,6 +208,7 @@ class Judge:
 
     def verdict(self, best: Settings, members: int | None) -> Search:
         """``best``, and those that were judged with their weights; at most so many ``members`` have one above zero."""
+        self.write()
         if best not in self._found:
             return Search.untried(best, self._Y, interrupted=True)
         shares, likelihood = {best: 1.0}, self._likelihood

@@ -195,6 +195,7 @@ def judge_members(
     )  # fmt: skip
     members = tqdm(found.members, disable=not progress, desc="calibration", unit="member")
     made = tuple(z for settings, _ in members if (z := judge.held_out_z(settings)) is not None)
+    judge.write()
     if len(made) < len(found.members):
         return replace(found, interrupted=True)
     if not all(torch.isfinite(z).all() for z in made):

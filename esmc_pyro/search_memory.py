@@ -25,6 +25,7 @@ class SearchMemory:
         self._section = None if checkpoint is None else checkpoint.section(section)
         self._found: dict[str, tuple[float, Tensor]] = {}
         self._origin: dict[str, Any] = {}
+        self._is_written = True
         if self._section is not None:
             self._origin = {"X": _fingerprint(X), "Y": fingerprint(Y)} | {
                 key: _text(value) for key, value in given.items()
@@ -47,13 +48,21 @@ class SearchMemory:
         return self._found.get(key_of(settings))
 
     def put(self, settings: Any, score: float, z: Tensor) -> None:
-        """Keep the score of these settings and their held-out ``z``."""
-        if self._section is None:
+        """Keep the score of these settings and their held-out ``z``; the file is written when it is due."""
+        if self._section is not None:
+            self._found[key_of(settings)] = score, z
+            self._is_written = False
+            if self._section.is_due:
+                self.write()
+
+    def write(self) -> None:
+        """Write what is kept, unless it is written."""
+        if self._section is None or self._is_written:
             return
-        self._found[key_of(settings)] = score, z
         # as text, because a score may be NaN, which JSON has no word for
         scores = {key: repr(value) for key, (value, _) in self._found.items()}
         self._section.put(self._origin, {"scores": scores}, {key: z for key, (_, z) in self._found.items()})
+        self._is_written = True
 
 
 def key_of(settings: Any) -> str:

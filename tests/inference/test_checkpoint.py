@@ -17,7 +17,7 @@ from fitted import data, quick
 from pyro.contrib.gp.kernels import RBF, Matern32, Matern52, Sum
 from tiny import tiny_data, tiny_model
 
-from esmc_pyro import ESMCClassifier, judge
+from esmc_pyro import ESMCClassifier, judge, search
 from esmc_pyro.default import Settings
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference import fit_svi
@@ -269,6 +269,19 @@ def test_the_default_goes_on_from_any_stage(curved, writes, tmp_path):
     pd.testing.assert_frame_equal(resumed.search_, expected.search_)
     np.testing.assert_array_equal(resumed.decision_function(X), expected.decision_function(X))
     np.testing.assert_array_equal(resumed.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0, 3), (1e6, 1)])
+def test_a_search_writes_when_it_is_due_and_at_its_end(every, expected, tmp_path, monkeypatch):
+    X, Y = data()
+    put, written = Checkpoint.put, []
+    monkeypatch.setattr(Checkpoint, "put", lambda self, *arguments: (written.append(1), put(self, *arguments)))
+    path = tmp_path / "kept"
+    with quick():
+        found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",), checkpoint=Checkpoint(path, every))
+    assert len(written) == expected
+    (config, _) = Checkpoint(path)._sections["search"][1]
+    assert sorted(map(float, config["scores"].values())) == sorted(found.tried["score"])
 
 
 def test_a_named_inference_goes_on_too(tmp_path):
