@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyro
 import pyro.distributions as dist
@@ -28,6 +29,16 @@ class _Kept(NamedTuple):
     kernel: Kernel
     shapers: list[Tensor]
     value: Tensor
+
+
+class _Cache(dict[str, _Kept]):
+    """Matrices by name: copies have them, pickles do not. They can be made again, and M x M numbers are many."""
+
+    def __reduce__(self) -> tuple[type[_Cache], tuple[()]]:
+        return _Cache, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Cache:
+        return _Cache(copy.deepcopy(dict(self), memo))
 
 
 def _first(path: str) -> str:
@@ -95,7 +106,7 @@ class Layer(PyroModule):
         self.gamma = PyroParam(like.new_tensor(float(gamma)), constraints.positive)
         self.to(like.dtype)
         self.learn(*learn)
-        self._cache: dict[str, _Kept] = {}
+        self._cache = _Cache()
 
     def learn(self, *names: str) -> Layer:
         """Learn exactly these (of ``LEARNABLE``) from now on and hold the rest fixed."""

@@ -1,6 +1,7 @@
 """The layer against brute-force Gaussian algebra, and its caches."""
 
 import copy
+import pickle
 from collections.abc import Callable
 
 import pyro.distributions as dist
@@ -164,6 +165,17 @@ def test_factors_are_made_anew_when_their_parameters_change(change: str) -> None
     assert torch.equal(after[0], fresh.factor())
     assert torch.equal(after[1], fresh.prior_factor())
     assert torch.equal(after[2], fresh.functions_given(layer.pseudo_instances.new_zeros(O, M)).scale_tril)
+
+
+def test_copies_keep_the_factor_and_pickles_do_not() -> None:
+    layer = make_layer()
+    factor = layer.factor()
+    copied, pickled = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    kept = copied._cache["factor"].value
+    assert copied.factor() is kept  # it belongs to the copy's kernel and pseudo-instances
+    assert torch.equal(kept, factor)
+    assert not pickled._cache
+    assert torch.equal(pickled.factor(), factor)
 
 
 def test_setting_a_parameter_twice_between_calls_is_seen() -> None:
