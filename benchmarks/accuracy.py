@@ -179,10 +179,11 @@ def summary(results: pd.DataFrame, removed: float) -> str:
     for dataset in (*large, *SMALL, *(f"{name}, folds" for name in SMALL)):
         here = results[(results["dataset"] == dataset) & (results["removed"] == removed)]
         seeds = set(here.loc[here["method"] == "ESMC", "seed"])
+        here = here[here["method"] != TOLD]
         whole = [method for method, part in here.groupby("method") if seeds and seeds <= set(part["seed"])]
         if len(whole) < 2:
             continue
-        these = here[here["method"].isin({*whole} - {TOLD}) & here["seed"].isin(seeds)]
+        these = here[here["method"].isin(whole) & here["seed"].isin(seeds)]
         mean = these.groupby("method")[list(SUMMARY)].mean()
         cells = [dataset, str(len(seeds))]
         for metric, (scale, digits, better) in SUMMARY.items():

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -95,6 +96,11 @@ def pseudo_count(N: int, named: int | None = None) -> int:
     return max(1, min(N, PSEUDO, FEATURES // N)) if named is None else min(N, named)
 
 
+def pseudo_rows(N: int, M: int, seed: int) -> npt.NDArray[np.intp]:
+    """Which ``M`` of ``N`` rows are the pseudo-instances, in the order of the rows."""
+    return np.sort(rules.choose_pseudo_rows(N, M, seed))
+
+
 def likelihood_of(settings: Settings) -> Likelihood:
     """``EEOE(B)``, ``MPU(miss)``, or ``Bernoulli`` for ``B = 1`` and ``miss = 0``."""
     if settings.B > 1 and settings.miss > 0:
@@ -129,7 +135,7 @@ def map_features(
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
-    rows = np.sort(rules.choose_pseudo_rows(len(X), pseudo, seed))  # of all rows the order is that of the rows
+    rows = pseudo_rows(len(X), pseudo, seed)
     weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
 

@@ -184,7 +184,11 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_y)
-        self._remember_pseudo_labels(self.feature_map_(X), y, order)
+        if self._is_default():
+            rows = default.pseudo_rows(len(order), self.model_.layers[0].pseudo_count, self.random_state)
+        else:
+            rows = _places(self.model_.layers[0].pseudo_instances, self.feature_map_(X))
+        self._remember_pseudo_labels(rows, y, order)
         return self
 
     def _check_arguments(self) -> None:
@@ -247,22 +251,16 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.pseudo_labels_ = stack(self.pseudo_labels_, np.nan_to_num(y.numpy()[added]))
         return self
 
-    def _remember_pseudo_labels(self, x: Tensor, Y: Tensor, order: npt.NDArray[np.intp]) -> None:
-        """Which training row each pseudo-instance is (-1 if none), and the labels it carries; for ``explain``.
+    def _remember_pseudo_labels(self, rows: npt.NDArray[np.intp], Y: Tensor, order: npt.NDArray[np.intp]) -> None:
+        """Which training row each pseudo-instance is, and the labels it carries; for ``explain``.
 
-        ``order`` gives the place in the user's data of each row of ``x``, labelled ones first; unlabelled instances
-        count on after the labelled data.
+        ``rows`` says which row it is (-1: none), labelled ones first, and ``order`` the place of these in the user's
+        data; unlabelled instances count on after the labelled data.
         """
-        places: dict[bytes, list[int]] = {}
-        for place, row in reversed([*enumerate(x.numpy())]):
-            places.setdefault(row.tobytes(), []).append(place)
-        pseudo = self.model_.layers[0].pseudo_instances.detach().to(x.dtype).numpy()
-        equal = [places.get(row.tobytes(), [-1]) for row in pseudo]
-        found = np.array([rows.pop() if len(rows) > 1 else rows[0] for rows in equal])  # equal rows one after another
-        labelled = (found >= 0) & (found < len(Y))
-        carried = np.zeros((len(pseudo), Y.shape[1]), dtype=np.float32)
-        carried[labelled] = np.nan_to_num(Y.numpy()[found[labelled]])
-        self.pseudo_rows_ = np.where(found >= 0, order[found], -1)
+        labelled = (rows >= 0) & (rows < len(Y))
+        carried = np.zeros((len(rows), Y.shape[1]), dtype=np.float32)
+        carried[labelled] = np.nan_to_num(Y.numpy()[rows[labelled]])
+        self.pseudo_rows_ = np.where(rows >= 0, order[rows], -1)
         self.pseudo_labels_ = sparse.csr_array(carried)
 
     # --- what was fitted ----------------------------------------------------------------------------------------------
@@ -354,7 +352,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any) -> float:
         """The label-ranking average precision of ``decision_function`` for labels ``y``; unknown ones are left out.
 
-        A single label has no other to be ranked with: its score is the ROC AUC over rows.
+        A single label has no other to be ranked with: its score is the ROC AUC over rows (NaN if they are all alike).
         """
         scores = self._z(X).numpy()
         labels = to_labels(y, len(scores), self.label_names_)
@@ -409,7 +407,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator to one file, whole or not at all (``model_file``)."""
+        """Write the fitted estimator to one file, whole or not at all (``model_file``); names of labels as text."""
         return model_file.save(self, path)
 
     @classmethod
@@ -426,3 +424,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _places(pseudo_instances: Tensor, x: Tensor) -> npt.NDArray[np.intp]:
+    """Which row of ``x`` each pseudo-instance is, of equal rows one after another; -1 if none."""
+    places: dict[bytes, list[int]] = {}
+    for place, row in reversed([*enumerate(x.numpy())]):
+        places.setdefault(row.tobytes(), []).append(place)
+    equal = [places.get(row.tobytes(), [-1]) for row in pseudo_instances.detach().to(x.dtype).numpy()]
+    return np.array([rows.pop() if len(rows) > 1 else rows[0] for rows in equal], dtype=np.intp)

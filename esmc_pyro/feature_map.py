@@ -24,9 +24,9 @@ PROJECTED = 512
 QUANTILES = 200  # of each column
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 COUNTS = 0.5  # and counts but for this one: ages and marks are whole numbers too, without being counts
-EVERYWHERE = 0.9  # a column that so many rows fill is measured, not counted: one income would drown all words
+EVERYWHERE = 0.9
 FEW = 32  # of so many counts, their total may say more than their shares
-NEVER = 1e30  # the scale of a column that does not vary: should it ever, that says nothing
+NEVER = 3e38  # the scale of a column that does not vary: should it ever, that says nothing
 FARTHEST = 1e6  # standard deviations from the mean at most: what goes beyond float32 is no number
 
 
@@ -34,8 +34,8 @@ def choose_kind(X: Any) -> str:
     """What the columns look like: ``unit`` for words, ``hellinger`` for counts and histograms, else ``standard``.
 
     Words are 0 or 1, or not negative and zero but for ``WORDS``; counts are whole numbers that are not negative, and
-    zero but for ``COUNTS``; neither fill a column ``EVERYWHERE``, unless there are many. Histograms are not negative
-    and have rows of equal sums. The values decide, not whether they are kept in a sparse matrix.
+    zero but for ``COUNTS``; unless a few columns drown the others (``_is_drowned``). Histograms are not negative and
+    have rows of equal sums. The values decide, not whether they are kept in a sparse matrix.
     """
     values = _values(X)
     if (values < 0).any():
@@ -44,18 +44,18 @@ def choose_kind(X: Any) -> str:
         return "unit"
     if _has_equal_sums(X):
         return "hellinger"
-    filled = _filled(X)
-    if X.shape[1] <= WIDE and filled.max() > EVERYWHERE:
+    filled = _filled(X).mean()
+    if filled > COUNTS or _is_drowned(X):
         return "standard"
-    if filled.mean() <= COUNTS and _is_whole(values):
+    if _is_whole(values):
         return "hellinger"
-    return "unit" if filled.mean() <= WORDS else "standard"
+    return "unit" if filled <= WORDS else "standard"
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
     """The kinds worth comparing on held-out rows: continuous features may already share a scale, or be better ranked,
-    whole numbers may be counts, what is mostly zero may be words, and few counts may be better as they are; the others
-    speak for themselves. A kind that is named is the only one.
+    whole numbers may be counts, what is mostly zero may be words, and few shares may say less than what they are shares
+    of; the others speak for themselves. A kind that is named is the only one.
     """
     check_choice(kind, ("auto", *KINDS), "features")
     chosen = choose_kind(X) if kind == "auto" else kind
@@ -167,21 +167,29 @@ def _values(X: Any) -> npt.NDArray[Any]:
 
 def _filled(X: Any) -> npt.NDArray[np.float64]:
     """The share of rows in which each column is not zero."""
-    counts = np.bincount(X.indices[X.data != 0], minlength=X.shape[1]) if is_sparse(X) else np.count_nonzero(X, axis=0)
-    return counts / X.shape[0]
+    return np.asarray((X != 0).sum(axis=0)).ravel() / X.shape[0]
+
+
+def _is_drowned(X: Any) -> bool:
+    """Whether one column, or those that ``EVERYWHERE`` rows fill, make more than half of the sum of all: an income
+    beside one-hots is measured, not counted. Of ``WIDE`` columns and more none does.
+    """
+    sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+    return X.shape[1] <= WIDE and bool(max(sums.max(), sums[_filled(X) > EVERYWHERE].sum()) > sums.sum() / 2)
 
 
 def _has_equal_sums(X: Any) -> bool:
     """Whether rows have equal sums, and not only because no column varies much: those of independent columns would
     differ more.
     """
-    sums = np.asarray(X.sum(axis=1)).ravel()
+    sums = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     if not np.ptp(sums) < 1e-3 * sums.mean():
         return False
-    X = X.astype(np.float64)  # a large offset would swallow what varies
-    squares = X.multiply(X) if is_sparse(X) else X**2
-    second, first = (np.asarray(part.mean(axis=0)).ravel() for part in (squares, X))
-    return bool(np.asarray(X.sum(axis=1)).std() <= 0.1 * np.sqrt((second - first**2).clip(min=0).sum()))
+    # in float64, or a large offset would swallow what varies
+    squares = X.power(2, dtype=np.float64).sum(axis=0) if is_sparse(X) else np.einsum("nf,nf->f", X, X, dtype=float)
+    means = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() / len(sums)
+    variances = np.asarray(squares).ravel() / len(sums) - means**2
+    return bool(sums.std() <= 0.1 * np.sqrt(variances.clip(min=0).sum()))
 
 
 def _is_whole(values: npt.NDArray[Any]) -> bool:

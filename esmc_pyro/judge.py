@@ -65,10 +65,10 @@ class Search:
             return self
         total = sum(weight for _, weight in compress(self.members, stay))
         heaviest = self.tried["weight"].sort_values(ascending=False, kind="stable").index  # in the members' order
-        weight = self.tried["weight"].where(self.tried.index.isin([*compress(heaviest, stay)]), 0.0) / total
+        weights = self.tried["weight"].where(self.tried.index.isin([*compress(heaviest, stay)]), 0.0) / total
         members = tuple((settings, weight / total) for settings, weight in compress(self.members, stay))
         z = tuple(compress(self.member_z, stay))
-        return replace(self, tried=self.tried.assign(weight=weight), members=members, member_z=z)
+        return replace(self, tried=self.tried.assign(weight=weights), members=members, member_z=z)
 
     @classmethod
     def untried(cls, settings: Settings, Y: Tensor, interrupted: bool = False) -> Search:
@@ -135,7 +135,10 @@ class Judge:
 
     def write(self) -> None:
         """Write what was judged since the checkpoint was written, if there is one."""
-        self._memory.write()
+        try:
+            self._memory.write()
+        except KeyboardInterrupt:
+            self.interrupted = True
 
     def _judge(self, settings: Settings) -> None:
         try:

@@ -200,7 +200,7 @@ def judge_members(
         return replace(found, interrupted=True)
     if not all(torch.isfinite(z).all() for z in made):
         return found
-    return replace(found, member_z=made, Y=judge.Y_held)
+    return replace(found, member_z=made, Y=judge.Y_held, interrupted=judge.interrupted)
 
 
 def _unwanted_kernels(named: str | Kernel | None, width: int) -> set[str]:

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from esmc_pyro import ESMCClassifier, annotate
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
-from esmc_pyro.models import ESMC, Bernoulli
+from esmc_pyro.models import ESMC, Bernoulli, rules
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.stack import Member, Stack
 
@@ -161,6 +161,10 @@ def test_explain_tells_equal_rows_apart(make_data: Make) -> None:
     table = model.explain(X[0], n=4)
     assert sorted(table["training_row"]) == [0, 2, 5, 7]
     assert all(labels == [f"y{row}"] for row, labels in zip(table["training_row"], table["labels"], strict=True))
+    few = ESMCClassifier(features="standard", search=False, pseudo=3).fit(X, np.eye(12))
+    points = few.model_.layers[0].pseudo_instances.detach()
+    assert torch.equal(points, few.feature_map_(X)[few.pseudo_rows_])
+    assert few.pseudo_rows_.tolist() == np.sort(rules.choose_pseudo_rows(12, 3, 0)).tolist()
     unlabelled = ESMCClassifier(features="standard", search=False).fit(X[3:5], np.eye(2), X[3:4])
     assert unlabelled.explain(X[3], n=2)["training_row"].tolist() == [0, 2]
     assert unlabelled.explain(X[3], n=2)["labels"].tolist() == [["y0"], []]

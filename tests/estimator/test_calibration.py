@@ -11,6 +11,7 @@ from sklearn.metrics import f1_score
 
 from esmc_pyro import ESMCClassifier, calibration
 from esmc_pyro.metrics import expected_calibration_error
+from esmc_pyro.models import Bernoulli
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -22,6 +23,11 @@ def _held_out(seed: int = 0, rows: int = 200) -> tuple[torch.Tensor, torch.Tenso
     y = (rng.random(true.shape) < expit(true)).astype(float)
     y[rng.random(y.shape) < 0.1] = np.nan
     return torch.as_tensor(3 * true + 1), torch.as_tensor(y)
+
+
+def test_log_odds_of_sure_labels_are_told_apart() -> None:
+    z = torch.tensor([16.0, 17.0, 18.0, 20.0])
+    assert torch.allclose(calibration.log_odds(Bernoulli(), z), z.double(), rtol=1e-6)
 
 
 def test_calibration_is_the_best_of_a_grid() -> None:

@@ -28,12 +28,18 @@ CHOSEN: dict[str, tuple[np.ndarray, str]] = {
     "shares of an offset": (5000 + NORMAL - NORMAL.mean(1, keepdims=True), "hellinger"),
     "one-hots and an income": (np.c_[np.eye(10)[RNG.integers(10, size=30)], np.exp(9 + NORMAL[:, 0])], "standard"),
     "one-hots and an age": (np.c_[np.eye(10)[RNG.integers(10, size=30)], RNG.integers(18, 90, 30)], "standard"),
+    "one-hots and an income of some": (
+        np.c_[np.eye(10)[RNG.integers(10, size=30)], np.where(RNG.random(30) < 0.85, np.exp(9 + NORMAL[:, 0]), 0)],
+        "standard",
+    ),
+    "words and one in every row": (np.c_[np.ones(30), np.where(RNG.random((30, 60)) < 0.1, 0.7, 0)], "unit"),
+    "counts and one in every row": (np.c_[np.full(30, 2), RNG.poisson(0.2, size=(30, 60))], "hellinger"),
     "mostly zero": (np.where(RNG.random((30, 40)) < 0.1, 0.3 + RNG.random((30, 40)), 0), "unit"),
 }
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, sparse.csr_matrix])
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
 def test_the_values_choose_the_kind(name: str, container: Any) -> None:
     X, kind = CHOSEN[name]
     assert choose_kind(container(X)) == kind

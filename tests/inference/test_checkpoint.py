@@ -284,6 +284,24 @@ def test_a_search_writes_when_it_is_due_and_at_its_end(every, expected, tmp_path
     assert sorted(map(float, config["scores"].values())) == sorted(found.tried["score"])
 
 
+def test_ctrl_c_while_the_search_writes_ends_it_at_the_best(tmp_path, monkeypatch):
+    X, Y = data()
+    put, calls = Checkpoint.put, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        put(self, *arguments)
+
+    monkeypatch.setattr(Checkpoint, "put", interrupted)
+    with quick():
+        kept = Checkpoint(tmp_path / "kept", 1e6)
+        found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",), checkpoint=kept)
+    assert found.interrupted
+    assert len(found.tried) == 3
+
+
 def test_a_named_inference_goes_on_too(tmp_path):
     X, Y = data("frames")
     make = partial(ESMCClassifier, inference="svi", guide="paper", epochs=2)
