@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from esmc_pyro import ESMCClassifier, load_dataset
+from esmc_pyro import ESMCClassifier, load_dataset, search
 from esmc_pyro.metrics import bootstrap_intervals, evaluate
 
 QUICK = ("--set", "inference=svi", "--set", "epochs=2", "--set", "pseudo=8")
@@ -60,7 +60,11 @@ def test_fit_is_the_estimators_fit(esmc_json, model, fitted, dataset):
     assert list(fitted.label_names_) == list("abcde")
 
 
-def test_the_default_chooses_settings_and_says_them(esmc_json, data, tmp_path):
+KERNELS = tuple({"kernel": kernel, "lengthscale": 1.0} for kernel in ("rbf", "matern12"))
+
+
+def test_the_default_chooses_settings_and_says_them(esmc_json, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("esmc_pyro.search.CANDIDATES", (KERNELS, *search.AMPLITUDES))
     options = ("--set", "kernel=matern12", "--set", "features=standard", "--set", "epochs=2", "--limit", 30)
     said = esmc_json("fit", data / "table.csv", *options, "--seed", 3, "--out", tmp_path / "m.esmc")
     assert {member["kernel"] for member in said["chosen"]} == {"matern12"}
@@ -205,10 +209,11 @@ def test_inspect_data_and_model(esmc, esmc_json, data, model, fitted):
     assert "most frequent label" in esmc("inspect", data / "tags.csv", "--tag-column", "tags").stdout
 
 
-def test_settings_are_said_to_be_chosen_only_if_they_were(esmc, data, tmp_path):
+def test_settings_are_said_to_be_chosen_only_if_they_were(esmc, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("esmc_pyro.search.CANDIDATES", (KERNELS,))
     out = tmp_path / "plain.esmc"
-    for search, words in (("false", "not searched"), ("true", "chosen on held-out rows")):
-        made = esmc("fit", data / "table.csv", "--set", f"search={search}", "--out", out, "--force")
+    for searched, words in (("false", "not searched"), ("true", "chosen on held-out rows")):
+        made = esmc("fit", data / "table.csv", "--set", f"search={searched}", "--out", out, "--force")
         assert made.exit_code == 0, made.stderr
         for shown in (made.stdout, esmc("inspect", out).stdout):
             assert [w for w in ("not searched", "chosen on held-out rows") if w in shown] == [words]
