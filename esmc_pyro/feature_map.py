@@ -24,7 +24,7 @@ PROJECTED = 512
 QUANTILES = 200  # of each column
 WORDS = 0.25  # weights of words are zero but for at most this share of their entries
 COUNTS = 0.5  # and counts but for this one: ages and marks are whole numbers too, without being counts
-EVERYWHERE = 0.9
+EVERYWHERE = 0.9  # a column that this share of the rows fill is measured in every row
 FEW = 32  # of so many counts, their total may say more than their shares
 NEVER = 3e38  # the scale of a column that does not vary: should it ever, that says nothing
 FARTHEST = 1e6  # standard deviations from the mean at most: what goes beyond float32 is no number
@@ -172,7 +172,7 @@ def _filled(X: Any) -> npt.NDArray[np.float64]:
 
 def _is_drowned(X: Any) -> bool:
     """Whether one column, or those that ``EVERYWHERE`` rows fill, make more than half of the sum of all: an income
-    beside one-hots is measured, not counted. Of ``WIDE`` columns and more none does.
+    beside one-hots is measured, not counted. Of more than ``WIDE`` columns none does.
     """
     sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     return X.shape[1] <= WIDE and bool(max(sums.max(), sums[_filled(X) > EVERYWHERE].sum()) > sums.sum() / 2)
