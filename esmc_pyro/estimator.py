@@ -164,6 +164,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             found = found.only({member.settings for member in fitted.members})  # some may have been left out
             self.search_ = found.tried
             held_z, held_y = found.z, found.Y
+            rows = default.pseudo_rows(len(order), fitted.lead.posterior.model.layers[0].pseudo_count, common["seed"])
         else:
             choice = self._choice()
             plain = self.preset is not None or isinstance(self.guide, Guide)
@@ -177,6 +178,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             if choice.is_for_all_rows:
                 held_z, held_y = posterior.predict(x[:labelled]), y
             fitted, self.search_ = Stack([Member(1.0, feature_map, posterior)]), None
+            rows = _places(posterior.model.layers[0].pseudo_instances, x)
         self.stack_ = fitted
         self.label_names_ = label_names(Y, y.shape[1])
         self._label_columns = Y.columns if isinstance(Y, pd.DataFrame) else None
@@ -184,10 +186,6 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_y)
-        if self._is_default():
-            rows = default.pseudo_rows(len(order), self.model_.layers[0].pseudo_count, self.random_state)
-        else:
-            rows = _places(self.model_.layers[0].pseudo_instances, self.feature_map_(X))
         self._remember_pseudo_labels(rows, y, order)
         return self
 
@@ -331,7 +329,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def suitability(self, X: Any, draws: int = 30) -> Any:
         """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K.
 
-        It is the model's own: no held-out row can calibrate it, so it may be below the calibrated ``predict_proba``.
+        It is the model's own, not calibrated: held-out labels say what is written down, not what fits. So it may be
+        below the calibrated ``predict_proba``.
         """
         check_number(draws, "draws", low=1, whole=True)
         rows = self._rows(X)

@@ -44,12 +44,12 @@ def choose_kind(X: Any) -> str:
         return "unit"
     if _has_equal_sums(X):
         return "hellinger"
-    filled = _filled(X).mean()
-    if filled > COUNTS or _is_drowned(X):
+    filled = _filled(X)
+    if filled.mean() > COUNTS or _is_drowned(X, filled):
         return "standard"
     if _is_whole(values):
         return "hellinger"
-    return "unit" if filled <= WORDS else "standard"
+    return "unit" if filled.mean() <= WORDS else "standard"
 
 
 def candidate_kinds(X: Any, kind: str = "auto") -> tuple[str, ...]:
@@ -170,12 +170,12 @@ def _filled(X: Any) -> npt.NDArray[np.float64]:
     return np.asarray((X != 0).sum(axis=0)).ravel() / X.shape[0]
 
 
-def _is_drowned(X: Any) -> bool:
+def _is_drowned(X: Any, filled: npt.NDArray[np.float64]) -> bool:
     """Whether one column, or those that ``EVERYWHERE`` rows fill, make more than half of the sum of all: an income
     beside one-hots is measured, not counted. Of more than ``WIDE`` columns none does.
     """
     sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
-    return X.shape[1] <= WIDE and bool(max(sums.max(), sums[_filled(X) > EVERYWHERE].sum()) > sums.sum() / 2)
+    return X.shape[1] <= WIDE and bool(max(sums.max(), sums[filled > EVERYWHERE].sum()) > sums.sum() / 2)
 
 
 def _has_equal_sums(X: Any) -> bool:
