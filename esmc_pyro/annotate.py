@@ -1,4 +1,4 @@
-"""What posterior draws of ``z`` say to annotators: labels that are probably missing, rows worth labelling."""
+"""What a fitted model says to annotators: labels that are probably missing, rows worth labelling."""
 
 from __future__ import annotations
 
@@ -13,46 +13,35 @@ from torch import Tensor
 
 from esmc_pyro.models import Likelihood
 
-Drawn = Iterable[tuple[slice, Tensor]]  # blocks of rows with draws of their z, draws x n x K (``Stack.z_draws``)
+Drawn = Iterable[tuple[slice, Tensor]]  # blocks of rows with draws of what each label has, draws x n x K
 
 
 def missing_labels(
-    drawn: Drawn, likelihood: Likelihood, Y: npt.NDArray[Any], labels: Sequence[str], n: int | None
+    suitability: Tensor, drawn: Drawn, Y: npt.NDArray[Any], labels: Sequence[str], n: int | None
 ) -> pd.DataFrame:
-    """The zeros of ``Y`` (rows x K) by how suitable their label is: ``row``, ``label``, ``probability``, ``spread``.
+    """The zeros of ``Y`` by how suitable their label is: ``row``, ``label``, ``probability``, ``spread``.
 
-    ``probability`` is ``E sigma(lambda z)`` and ``spread`` the standard deviation of ``sigma(lambda z)`` over the
-    posterior. The first ``n`` of all, or every zero if ``n`` is None.
+    ``probability`` is the ``suitability`` that is given (rows x K, as ``Y``), and ``spread`` the standard deviation of
+    what is ``drawn`` of it from the posterior. The first ``n`` of all, or every zero if ``n`` is None.
     """
-    parts = []
-    for rows, z in drawn:
-        suitability = likelihood.suitability(z)
-        probability, spread = suitability.mean(0).numpy(), suitability.std(0).numpy()
-        row, label = np.nonzero(Y[rows] == 0)
-        values = probability[row, label]
-        if n is not None and len(values) > n:
-            keep = np.argpartition(-values, n - 1)[:n]
-            row, label, values = row[keep], label[keep], values[keep]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "row": row + rows.start,
-                    "label": np.asarray(labels, dtype=object)[label],
-                    "probability": values,
-                    "spread": spread[row, label],
-                }
-            )
-        )
-    table = pd.concat(parts, ignore_index=True)
-    return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)[:n]
+    row, label = np.nonzero(Y == 0)
+    probability = suitability.numpy()[row, label]
+    order = np.argsort(-probability, kind="stable")[:n]
+    row, label = row[order], label[order]
+    spread = np.zeros(len(row))
+    for rows, draws in drawn:
+        here = (row >= rows.start) & (row < rows.stop)
+        spread[here] = draws.std(0).numpy()[row[here] - rows.start, label[here]]
+    names = np.asarray(labels, dtype=object)[label]
+    return pd.DataFrame({"row": row, "label": names, "probability": probability[order], "spread": spread})
 
 
 @torch.no_grad()
 def worth_labelling(drawn: Drawn, likelihood: Likelihood, labels: Sequence[str], n: int, top: int = 3) -> pd.DataFrame:
     """Rows by the information that their labels are expected to give about the functions: ``row``, ``gain``, ``ask``.
 
-    ``gain = sum_k H(E p_k) - E H(p_k)`` in nats, ``p_k = P(y_k = 1 | z_k)``, ``H`` the entropy of a coin: large where
-    posterior draws are each sure and disagree. ``ask`` names the ``top`` labels that add most to it.
+    ``gain = sum_k H(E p_k) - E H(p_k)`` in nats, ``p_k = P(y_k = 1 | z_k)`` of the ``z`` that are ``drawn``, ``H`` the
+    entropy of a coin: large where draws are each sure and disagree. ``ask`` names the ``top`` labels that add most.
     """
     parts = []
     for _, z in drawn:

@@ -79,7 +79,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     stack_ : what was fitted: one fit or, of the default, a few with weights (``stack.py``; of many rows, two at most)
     posterior_, model_, guide_, feature_map_, settings_ : those of the heaviest member of ``stack_``
     search_ : what the held-out rows compared, with scores and weights
-    calibration_, threshold_, label_names_, n_labels_, n_features_in_, feature_names_in_
+    calibration_, suitability_calibration_, threshold_ : ``calibration.py``
+    label_names_, n_labels_, n_features_in_, feature_names_in_
     """
 
     search_: pd.DataFrame | None
@@ -185,6 +186,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.n_labels_ = y.shape[1]
         self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
+        self.suitability_calibration_ = calibration.fit_suitability(self.model_.likelihood, held_z, held_y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_y)
         self._remember_pseudo_labels(rows, y, order)
         return self
@@ -303,15 +305,30 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return pd.DataFrame(values, index=X.index, columns=self._label_columns)
         return values
 
+    @torch.no_grad()
     def _log_odds(self, z: Tensor) -> Tensor:
         return calibration.log_odds(self.model_.likelihood, z)
 
     def _calibrated(self, z: Tensor) -> Tensor:
         return calibration.apply(self.calibration_, self._log_odds(z))
 
+    @torch.no_grad()
+    def _suitability(self, z: Tensor) -> Tensor:
+        if self.suitability_calibration_ is None:
+            return self._calibrated(z)
+        slope, offset = self.suitability_calibration_
+        return self.model_.likelihood.suitability(slope * z.double() + offset)
+
     def decision_function(self, X: Any) -> Any:
         """``E[z]`` of every label, the paper's plug-in: rows x K. Larger is more suitable."""
         return self._frame(self._z(X).numpy(), X)
+
+    def _mean(self, of: Callable[[Tensor], Tensor], X: Any, draws: int) -> Any:
+        """The mean of ``of(z)`` over posterior draws of ``z``."""
+        check_number(draws, "draws", low=1, whole=True)
+        rows = self._rows(X)
+        blocks = self.stack_.z_draws(rows, draws, self.random_state)
+        return self._frame(torch.cat([of(z).mean(0) for _, z in blocks]).float().numpy(), X)
 
     def predict_proba(self, X: Any, draws: int | None = None) -> Any:
         """``P(y = 1)`` of every label, that it is written down, calibrated on held-out training rows: rows x K.
@@ -321,22 +338,20 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         """
         if draws is None:
             return self._frame(self._calibrated(self._z(X)).float().numpy(), X)
-        check_number(draws, "draws", low=1, whole=True)
-        blocks = self.stack_.z_draws(self._rows(X), draws, self.random_state)
-        return self._frame(torch.cat([self._calibrated(z).mean(0) for _, z in blocks]).float().numpy(), X)
+        return self._mean(self._calibrated, X, draws)
 
     @torch.no_grad()
-    def suitability(self, X: Any, draws: int = 30) -> Any:
+    def suitability(self, X: Any, draws: int | None = 30) -> Any:
         """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K.
 
-        It is the model's own, not calibrated: held-out labels say what is written down, not what fits. So it may be
-        below the calibrated ``predict_proba``.
+        It is the model's own, and says much of rare labels where the posterior is wide. ``draws=None`` is calibrated:
+        ``sigma(lambda z)`` at the ``z = slope E[z] + offset`` with which the likelihood explains best what is written
+        down in held-out rows (``calibration.fit_suitability``). So it is ``predict_proba`` where the likelihood says
+        that all that fits is written, as the usual one does.
         """
-        check_number(draws, "draws", low=1, whole=True)
-        rows = self._rows(X)
-        likelihood = self.model_.likelihood
-        blocks = self.stack_.z_draws(rows, draws, self.random_state)
-        return self._frame(torch.cat([likelihood.suitability(z).mean(0) for _, z in blocks]).numpy(), X)
+        if draws is None:
+            return self._frame(self._suitability(self._z(X)).float().numpy(), X)
+        return self._mean(lambda z: self.model_.likelihood.suitability(z), X, draws)
 
     def predict(self, X: Any) -> Any:
         """Zeros and ones: labels above the tuned threshold, or the top k of each row. Rows x K."""
@@ -368,14 +383,17 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     # --- for annotators -----------------------------------------------------------------------------------------------
 
     def complete(self, X: Any, Y: Any, n: int | None = None, draws: int = 30) -> pd.DataFrame:
-        """The zeros of ``Y`` that are probably missing labels, most probable first (``annotate.missing_labels``)."""
+        """The zeros of ``Y`` that are probably missing labels, most probable first (``annotate.missing_labels``).
+
+        Their ``probability`` is ``suitability(X, draws=None)``, their ``spread`` is over posterior ``draws``.
+        """
         check_number(draws, "draws", low=2, whole=True)
         if n is not None:
             check_number(n, "n", low=1, whole=True)
         rows = self._rows(X)
         given = to_labels(Y, rows.shape[0], self.label_names_)
-        drawn = self.stack_.z_draws(rows, draws, self.random_state)
-        return annotate.missing_labels(drawn, self.model_.likelihood, given, self.label_names_, n)
+        drawn = ((part, self._suitability(z)) for part, z in self.stack_.z_draws(rows, draws, self.random_state))
+        return annotate.missing_labels(self._suitability(self.stack_.predict(rows)), drawn, given, self.label_names_, n)
 
     def suggest_annotations(self, X: Any, n: int = 10, draws: int = 30) -> pd.DataFrame:
         """The ``n`` rows whose labels would teach the model most (``annotate.worth_labelling``)."""

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
     # four training pictures: the labels that are left, and the first three that the model would add to them
     names = np.array(data.label_names)
-    suitability = np.where(Y[:4] == 1, -1.0, classifier.suitability(data.X_train[:4]))
+    suitability = np.where(Y[:4] == 1, -1.0, classifier.suitability(data.X_train[:4], draws=None))
     given = [list(names[row == 1]) for row in Y[:4]]
     added = [
         [Suggestion(names[k], float(row[k]), bool(truth[k])) for k in np.argsort(-row)[:3]]

@@ -124,6 +124,7 @@ def outputs(estimator: ESMCClassifier, X: Any, Y: Any) -> dict[str, Any]:
         "predict_proba": estimator.predict_proba(X),
         "predict": estimator.predict(X),
         "suitability": estimator.suitability(X, draws=3),
+        "calibrated suitability": estimator.suitability(X, draws=None),
         "complete": estimator.complete(X, Y, n=7, draws=3),
         "suggest": estimator.suggest_annotations(X, n=3, draws=3),
         "explain": estimator.explain(first, n=3),

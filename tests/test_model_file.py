@@ -60,6 +60,7 @@ def test_everything_else_is_kept(name, tmp_path):
         pd.testing.assert_frame_equal(loaded.search_, estimator.search_)
     assert loaded.label_names_ == estimator.label_names_
     assert (loaded.calibration_, loaded.threshold_) == (estimator.calibration_, estimator.threshold_)
+    assert loaded.suitability_calibration_ == estimator.suitability_calibration_
     assert loaded.posterior_.interrupted is estimator.posterior_.interrupted
     np.testing.assert_array_equal(loaded.pseudo_rows_, estimator.pseudo_rows_)
     np.testing.assert_array_equal(loaded.pseudo_labels_.toarray(), estimator.pseudo_labels_.toarray())
@@ -150,6 +151,19 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path, version):
     z, p = loaded.decision_function(X).to_numpy()[0], loaded.predict_proba(X).to_numpy()[0]
     assert z == pytest.approx([0.37379482, -1.7555393, 0.30418235, -0.43555731], abs=1e-5)
     assert p == pytest.approx([0.64276797, 0.10698594, 0.6221832, 0.39116973], abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "calibration"), [("mpu", (1.0, 0.0)), ("default", None)])
+def test_suitability_of_an_earlier_version_is_calibrated_if_all_that_fits_is_written(tmp_path, name, calibration):
+    estimator, X, _ = fitted(name)
+    content, tensors = tensor_file.read(estimator.save(tmp_path / "new"), FORMAT)
+    del content["suitability_calibration"]
+    loaded = ESMCClassifier.load(tensor_file.write(tmp_path / "old", replace(FORMAT, version=6), content, tensors))
+    assert loaded.suitability_calibration_ == calibration
+    if calibration is not None:
+        z = torch.as_tensor(np.asarray(loaded.decision_function(X)))
+        expected = loaded.model_.likelihood.suitability(z).detach()
+        np.testing.assert_allclose(np.asarray(loaded.suitability(X, draws=None)), expected, atol=1e-6)
 
 
 def test_all_members_come_back(tmp_path):

@@ -19,8 +19,9 @@ class ModelFileError(ValueError):
 
 
 # version 2: weights of features; version 3: members; version 4: quantiles of features, Laplacian kernels;
-# version 5: the length-scale of f_z; version 6: what is the same in several tensors is written once
-FORMAT = Format("esmc-pyro model", 6, "model file", ModelFileError)
+# version 5: the length-scale of f_z; version 6: what is the same in several tensors is written once;
+# version 7: the calibration of suitability
+FORMAT = Format("esmc-pyro model", 7, "model file", ModelFileError)
 
 
 class Fields:

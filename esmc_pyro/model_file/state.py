@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from esmc_pyro import calibration
 from esmc_pyro.feature_map import KINDS, FeatureMap
 from esmc_pyro.model_file import guides, models, values
 from esmc_pyro.model_file.errors import Fields, ModelFileError, Tensors
@@ -26,7 +27,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A description of a fitted estimator; its arrays go to ``tensors``. The estimator stays as it is."""
     names, searched = getattr(estimator, "feature_names_in_", None), estimator.search_
     arguments = estimator.get_params(deep=False)
-    carried = estimator.pseudo_labels_
+    carried, fits = estimator.pseudo_labels_, estimator.suitability_calibration_
     for key in ("data", "indices", "indptr"):
         part = getattr(carried, key)
         tensors[f"pseudo_labels.{key}"] = torch.from_numpy(part if key == "data" else part.astype(np.int64))
@@ -44,6 +45,7 @@ def encode(estimator: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         "labels_in_frame": estimator._label_columns is not None,
         "members": members,
         "calibration": [float(number) for number in estimator.calibration_],
+        "suitability_calibration": None if fits is None else [float(number) for number in fits],
         "threshold": float(estimator.threshold_),
         "search": None if searched is None else values.encode_table(searched, "search", tensors),
     }
@@ -81,9 +83,12 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     elif len(feature_names) != inputs:
         raise ModelFileError(f"'feature_names' must name each of {inputs} features; got {len(feature_names)}")
     in_frame = fields.take("labels_in_frame", bool)
-    calibration, threshold = fields.items("calibration", float), fields.take("threshold", float)
-    if len(calibration) != 2:
-        raise ModelFileError(f"'calibration' must be a slope and an offset; got {len(calibration)} numbers")
+    written, threshold = _decode_calibration(fields, "calibration"), fields.take("threshold", float)
+    fits, is_old = None, "suitability_calibration" not in fields  # as before version 7
+    if fields.has_list("suitability_calibration"):
+        fits = _decode_calibration(fields, "suitability_calibration")
+    elif not is_old:
+        fields.take("suitability_calibration", type(None))
     table = fields.take("search", list, type(None))
     search = None if table is None else values.decode_table(table, "search", tensors)
     fields.done()
@@ -92,6 +97,8 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
         for description, prefix in zip(described, prefixes, strict=True)
     ]
     _check_members(members, described)
+    if is_old and not calibration.is_written(members[0].posterior.model.likelihood):
+        fits = (1.0, 0.0)
     members = _with_shared_maps(members)
     if search is not None and (
         search.get("weight", pd.Series(["none"])).dtype != float or (search["weight"] < 0).any()
@@ -108,9 +115,16 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     made.n_labels_, made.classes_, made.n_features_in_ = len(label_names), np.arange(len(label_names)), inputs
     if feature_names is not None:
         made.feature_names_in_ = np.array(feature_names, dtype=object)
-    made.calibration_, made.threshold_ = (calibration[0], calibration[1]), threshold
+    made.calibration_, made.suitability_calibration_, made.threshold_ = written, fits, threshold
     made.pseudo_rows_, made.pseudo_labels_ = pseudo_rows, pseudo_labels
     return made
+
+
+def _decode_calibration(fields: Fields, name: str) -> tuple[float, float]:
+    numbers = fields.items(name, float)
+    if len(numbers) != 2:
+        raise ModelFileError(f"{name!r} must be a slope and an offset; got {len(numbers)} numbers")
+    return numbers[0], numbers[1]
 
 
 def _as_now(content: Any, given: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
 from esmc_pyro import ESMCClassifier, calibration
 from esmc_pyro.metrics import expected_calibration_error
-from esmc_pyro.models import Bernoulli
+from esmc_pyro.models import LIKELIHOODS, MPU, Bernoulli, Likelihood, Propensity, make_likelihood
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -73,6 +74,59 @@ def test_calibration_of_perfect_scores_does_not_overflow() -> None:
     slope, offset = calibration.fit(40 * (y - 0.5), y)
     assert np.isfinite([slope, offset]).all()
     assert slope > 0
+
+
+def test_what_fits_is_what_is_written_under_link_functions_alone() -> None:
+    Y = torch.eye(4)
+    made = {name: make_likelihood(name, Y) for name in LIKELIHOODS if name != "mpu"}
+    assert {name for name, one in made.items() if calibration.is_written(one)} == {
+        "bernoulli", "polya_gamma", "probit", "gaussian",
+    }  # fmt: skip
+    assert calibration.is_written(MPU(0.0))
+    assert not calibration.is_written(Propensity(torch.tensor([1.0, 1.0, 0.9, 1.0])))
+
+
+@pytest.mark.parametrize("likelihood", [MPU(0.4), Propensity(torch.tensor([0.3, 0.6, 0.9])), LIKELIHOODS["eeoe"](3.0)])
+def test_suitability_is_calibrated_by_what_is_written(likelihood: Likelihood) -> None:
+    t, fits = _held_out(0, 4000)  # ``fits`` has the log-odds (t - 1) / 3
+    true, known = (t - 1) / 3, ~torch.isnan(fits)
+    written = torch.bernoulli(likelihood.prob(true), generator=torch.Generator().manual_seed(0))
+    Y = torch.where(known, written, torch.nan)
+    found = calibration.fit_suitability(likelihood, t, Y)
+    # the inverse of the information of both numbers gives their standard errors; within four of these
+    parameters = torch.tensor([1 / 3, -1 / 3], dtype=torch.float64)
+
+    def loss(p: torch.Tensor) -> torch.Tensor:
+        s = calibration.log_odds(likelihood, p[0] * t + p[1])
+        return torch.nn.functional.binary_cross_entropy_with_logits(s[known], written[known], reduction="sum")
+
+    error = torch.linalg.inv(torch.autograd.functional.hessian(loss, parameters)).diagonal().sqrt()
+    assert (torch.abs(torch.tensor(found) - parameters) < 4 * error).all()
+    assert error.max() < 0.1
+    assert loss(torch.tensor(found, dtype=torch.float64)) < loss(parameters) + 0.1  # Platt's targets differ a little
+
+
+def test_suitability_of_a_known_rate_is_right_of_labels_that_nobody_wrote(make_data: Make) -> None:
+    X, Y = make_data(200)
+    given = np.where(np.random.default_rng(0).random(Y.shape) < 0.5, 0, Y)
+    new_X, new_Y = make_data(400, seed=1)
+    model = ESMCClassifier(features="standard", likelihood=MPU(0.5), search=False).fit(X, given)
+    z = torch.as_tensor(model.decision_function(new_X)).double()
+    slope, offset = model.suitability_calibration_
+    fits = model.suitability(new_X, draws=None)
+    np.testing.assert_allclose(fits, torch.sigmoid(slope * z + offset).numpy(), atol=1e-6)
+    errors = [
+        expected_calibration_error(new_Y, p) for p in (fits, torch.sigmoid(z).numpy(), model.predict_proba(new_X))
+    ]
+    assert errors[0] < 0.1
+    assert errors[0] < errors[1] + 0.02
+    assert errors[0] < errors[2] / 2  # half of what fits is not written
+
+
+def test_suitability_is_the_probability_where_all_that_fits_is_written(fitted: ESMCClassifier, make_data: Make) -> None:
+    X = make_data()[0]
+    assert fitted.suitability_calibration_ is None
+    np.testing.assert_array_equal(fitted.suitability(X, draws=None), fitted.predict_proba(X))
 
 
 def test_threshold_is_the_best_of_all_cuts() -> None:
