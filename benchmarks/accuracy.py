@@ -97,7 +97,7 @@ def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, 
         trained = time.process_time()
         scores = classifier.decision_function(X_test)
         done = time.process_time()
-        p = classifier.suitability(X_test, draws=None)  # ``predict_proba`` unless it is told that labels are missing
+        p = classifier.suitability(X_test, draws=None) if likelihood else classifier.predict_proba(X_test)
     else:
         fit, settings = PEERS[method]
         kinds = candidate_kinds(X) if len(settings) > 1 else candidate_kinds(X)[:1]
