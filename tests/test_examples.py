@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -19,14 +19,13 @@ def test_there_are_examples_and_each_says_how_to_run_it() -> None:
         assert f"python examples/{path.name} --out {path.stem}." in text, path.name
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_runs_and_draws(path: Path, tmp_path: Path) -> None:
+def test_it_runs_and_draws(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "figure.png"
-    run = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", str(path), "--quick", "--out", str(out)],
-        capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-3000:]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path), "--quick", "--out", str(out)])
+    runpy.run_path(str(path), run_name="__main__")
     assert out.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     height, width = image.imread(out).shape[:2]
     assert 300 <= width <= 4000

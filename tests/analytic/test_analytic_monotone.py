@@ -21,7 +21,7 @@ MONOTONE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     options=MONOTONE,
     likelihood=st.sampled_from(LIKELIHOODS),

@@ -336,7 +336,7 @@ def kills(kind, rounds, folder):
     ],
 )
 def test_killed_at_random_moments(kind, rounds, tmp_path):
-    """``kill -9``, twice a round: the checkpoint always loads, the result is always the same."""
+    """Killed twice a round: the checkpoint always loads, the result is always the same."""
     result = kills(kind, rounds, tmp_path)
     assert result["equal"] == result["rounds"] == rounds
     assert result["killed"] >= rounds
