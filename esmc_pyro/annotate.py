@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,25 +13,32 @@ from torch import Tensor
 
 from esmc_pyro.models import Likelihood
 
-Drawn = Iterable[tuple[slice, Tensor]]  # blocks of rows with draws of what each label has, draws x n x K
+Drawn = Iterable[tuple[slice, Tensor]]  # blocks of rows with draws of their z, draws x n x K (``Stack.z_draws``)
 
 
 def missing_labels(
-    suitability: Tensor, drawn: Drawn, Y: npt.NDArray[Any], labels: Sequence[str], n: int | None
+    z: Tensor,
+    drawn: Drawn,
+    fits: Callable[[Tensor], Tensor],
+    Y: npt.NDArray[Any],
+    labels: Sequence[str],
+    n: int | None,
 ) -> pd.DataFrame:
-    """The zeros of ``Y`` by how suitable their label is: ``row``, ``label``, ``probability``, ``spread``.
+    """The zeros of ``Y`` by how probable it is that their label fits: ``row``, ``label``, ``probability``, ``spread``.
 
-    ``probability`` is the ``suitability`` that is given (rows x K, as ``Y``), and ``spread`` the standard deviation of
-    what is ``drawn`` of it from the posterior. The first ``n`` of all, or every zero if ``n`` is None.
+    ``probability`` is ``fits(z)`` (``z`` and ``Y``, rows x K), equal ones by ``z``, and ``spread`` the standard
+    deviation of ``fits`` over the ``z`` that are ``drawn``. The first ``n`` of all, or every zero if ``n`` is None.
     """
     row, label = np.nonzero(Y == 0)
-    probability = suitability.numpy()[row, label]
-    order = np.argsort(-probability, kind="stable")[:n]
+    probability = fits(z).numpy()[row, label]
+    order = np.lexsort((-z.numpy()[row, label], -probability))[:n]
     row, label = row[order], label[order]
     spread = np.zeros(len(row))
     for rows, draws in drawn:
-        here = (row >= rows.start) & (row < rows.stop)
-        spread[here] = draws.std(0).numpy()[row[here] - rows.start, label[here]]
+        here = np.flatnonzero((row >= rows.start) & (row < rows.stop))
+        if len(here):
+            looked, place = np.unique(row[here] - rows.start, return_inverse=True)
+            spread[here] = fits(draws[:, looked]).std(0).numpy()[place, label[here]]
     names = np.asarray(labels, dtype=object)[label]
     return pd.DataFrame({"row": row, "label": names, "probability": probability[order], "spread": spread})
 

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import copy
+import math
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from scipy.special import expit
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from esmc_pyro.models import Likelihood
 
 
+@torch.no_grad()
 def log_odds(likelihood: Likelihood, z: Tensor) -> Tensor:
     """``ln P(y = 1 | z) / P(y = 0 | z)``, kept finite."""
     return torch.logit(likelihood.prob(z.double()), eps=1e-9)
 
 
-def fit(t: Tensor, Y: Tensor, log_odds: Callable[[Tensor], Tensor] = torch.Tensor.clone) -> tuple[float, float]:
-    """Slope and offset that make the known labels of ``Y`` most probable; these have ``log_odds(slope t + offset)``.
+def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:
+    """Slope and offset of ``sigma(slope * log_odds + offset)`` that are most probable on the known labels of ``Y``.
 
-    Shapes: ``t``, ``Y`` and what ``log_odds`` makes of ``t``, n x K. The slope stays positive, so that no ranking
-    changes. With Platt's (1999) targets, ``(n_1 + 1) / (n_1 + 2)`` for the ``n_1`` ones and ``1 / (n_0 + 2)`` for the
-    ``n_0`` zeros, few labels that can be told apart do not make it large. No labels, or labels that are all alike,
-    leave (1, 0).
+    The slope stays positive, so that no ranking changes. With Platt's (1999) targets, ``(n_1 + 1) / (n_1 + 2)`` for the
+    ``n_1`` ones and ``1 / (n_0 + 2)`` for the ``n_0`` zeros, few labels that can be told apart do not make it large. No
+    labels, or labels that are all alike, leave (1, 0).
     """
     known = ~torch.isnan(Y)
-    t, y = t.detach().double(), Y[known].double()
+    t, y = log_odds[known].double().numpy(), Y[known].double().numpy()
     if not len(y) or y.min() == y.max():
         return 1.0, 0.0
     ones = y.sum()
-    y = torch.where(y > 0, (ones + 1) / (ones + 2), 1 / (len(y) - ones + 2))
+    y = np.where(y > 0, (ones + 1) / (ones + 2), 1 / (len(y) - ones + 2))
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        with torch.enable_grad():
-            moved = torch.tensor(parameters, requires_grad=True)
-            value = binary_cross_entropy_with_logits(log_odds(moved[0].exp() * t + moved[1])[known], y)
-        (gradient,) = torch.autograd.grad(value, moved)
-        return value.item(), gradient.numpy()
+        slope = np.exp(parameters[0])
+        s = slope * t + parameters[1]
+        error = expit(s) - y
+        return float(np.mean(np.logaddexp(0, s) - y * s)), np.array([np.mean(error * t) * slope, np.mean(error)])
 
     found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-4, 4), (-10, 10)]).x
     return float(np.exp(found[0])), float(found[1])
@@ -51,20 +50,41 @@ def apply(calibration: tuple[float, float], log_odds: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def is_written(likelihood: Likelihood) -> bool:
-    """Whether what fits is what is written: a label's suitability is ``P(y = 1 | z)``, so that one calibration does."""
-    z = torch.linspace(-4, 4, 9).double().unsqueeze(1)
-    p, suitability = torch.broadcast_tensors(likelihood.prob(z), likelihood.suitability(z))
-    return torch.allclose(p, suitability, rtol=0, atol=1e-6)
+def is_written(likelihood: Likelihood, labels: int) -> bool:
+    """Whether what fits is what is written: each label's suitability is ``P(y = 1 | z)``, so one calibration does."""
+    z = torch.linspace(-4, 4, 9).double().unsqueeze(1).expand(-1, labels)
+    return torch.allclose(likelihood.prob(z), likelihood.suitability(z), rtol=0, atol=1e-6)
 
 
 def fit_suitability(likelihood: Likelihood, z: Tensor, Y: Tensor) -> tuple[float, float] | None:
-    """Slope and offset of ``z' = slope z + offset`` with the largest ``prod P(y | z')``; None if ``is_written``.
+    """Slope and offset of ``lambda z' = slope lambda z + offset`` that are most probable; None if ``is_written``.
 
-    Labels say what is written, and the likelihood what that says of what fits: the suitability of ``z'`` is as right as
-    the likelihood is. Shapes: ``z`` and ``Y``, n x K.
+    Known labels of ``Y`` say what is written, and the likelihood what that says of what fits: the suitability of ``z'``
+    is as right as the likelihood is. Where labels are few, or cannot be as the likelihood says, a prior keeps it near
+    ``z``: ``ln slope ~ N(0, 1)``, ``offset ~ N(0, 2²)``; ``|lambda z|`` above 30 are first made smaller. Labels that
+    are all alike leave (1, 0). Shapes: ``z`` and ``Y``, n x K.
     """
-    return None if is_written(likelihood) else fit(z, Y, partial(log_odds, likelihood))
+    if is_written(likelihood, Y.shape[1]):
+        return None
+    known = ~torch.isnan(Y)
+    if not (Y[known] == 1).any() or not (Y[known] == 0).any():
+        return 1.0, 0.0
+    # its numbers are in single precision; the copy leaves the caller's as they are
+    likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
+    z, y, scale = z.double(), torch.nan_to_num(Y).double(), likelihood.lambda_
+    start = -math.log(max(1.0, float((scale * z[known]).abs().max()) / 30))  # the authors' presets have 1e10
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            moved = torch.tensor(parameters, requires_grad=True)
+            shifted = moved[0].exp() * z + moved[1] / scale
+            prior = (moved[0] - start) ** 2 / 2 + moved[1] ** 2 / 8
+            value = prior - likelihood.log_prob(y, shifted)[known].sum()
+        (gradient,) = torch.autograd.grad(value, moved)
+        return value.item() / (1 + len(y)), gradient.numpy() / (1 + len(y))
+
+    found = minimize(loss, np.array([start, 0.0]), jac=True, method="L-BFGS-B", bounds=[(-30, 4), (-20, 20)]).x
+    return float(np.exp(found[0])), float(found[1])
 
 
 def best_threshold(probabilities: Tensor, Y: Tensor) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -79,8 +80,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     stack_ : what was fitted: one fit or, of the default, a few with weights (``stack.py``; of many rows, two at most)
     posterior_, model_, guide_, feature_map_, settings_ : those of the heaviest member of ``stack_``
     search_ : what the held-out rows compared, with scores and weights
-    calibration_, suitability_calibration_, threshold_ : ``calibration.py``
-    label_names_, n_labels_, n_features_in_, feature_names_in_
+    calibration_ : slope and offset of the log-odds for ``predict_proba``
+    suitability_calibration_ : those of ``lambda z`` for ``suitability`` and ``complete``; None: ``calibration_`` is
+    threshold_, label_names_, n_labels_, n_features_in_, feature_names_in_
     """
 
     search_: pd.DataFrame | None
@@ -313,11 +315,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return calibration.apply(self.calibration_, self._log_odds(z))
 
     @torch.no_grad()
-    def _suitability(self, z: Tensor) -> Tensor:
+    def _fits(self, z: Tensor, though_zero: bool = False) -> Tensor:
+        """The calibrated probability that a label fits, or that it does though it is not written."""
         if self.suitability_calibration_ is None:
             return self._calibrated(z)
-        slope, offset = self.suitability_calibration_
-        return self.model_.likelihood.suitability(slope * z.double() + offset)
+        (slope, offset), likelihood = self.suitability_calibration_, self.model_.likelihood
+        return (likelihood.missing if though_zero else likelihood.suitability)(slope * z + offset / likelihood.lambda_)
 
     def decision_function(self, X: Any) -> Any:
         """``E[z]`` of every label, the paper's plug-in: rows x K. Larger is more suitable."""
@@ -344,13 +347,14 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def suitability(self, X: Any, draws: int | None = 30) -> Any:
         """``E[sigma(lambda z)]`` over the posterior: how likely the label fits, written down or not. Rows x K.
 
-        It is the model's own, and says much of rare labels where the posterior is wide. ``draws=None`` is calibrated:
-        ``sigma(lambda z)`` at the ``z = slope E[z] + offset`` with which the likelihood explains best what is written
-        down in held-out rows (``calibration.fit_suitability``). So it is ``predict_proba`` where the likelihood says
-        that all that fits is written, as the usual one does.
+        It is the model's own, as in ``sample_posterior``, and too high for rare labels where the posterior is wide.
+        ``draws=None`` is calibrated: ``sigma(lambda z)`` at a ``z`` near ``E[z]`` with which the likelihood explains
+        best what is written down in held-out rows (``calibration.fit_suitability``). So it is ``predict_proba`` where
+        the likelihood says that all that fits is written, as the usual one does; and with very many experts it is large
+        for all labels.
         """
         if draws is None:
-            return self._frame(self._suitability(self._z(X)).float().numpy(), X)
+            return self._frame(self._fits(self._z(X)).float().numpy(), X)
         return self._mean(lambda z: self.model_.likelihood.suitability(z), X, draws)
 
     def predict(self, X: Any) -> Any:
@@ -385,15 +389,19 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     def complete(self, X: Any, Y: Any, n: int | None = None, draws: int = 30) -> pd.DataFrame:
         """The zeros of ``Y`` that are probably missing labels, most probable first (``annotate.missing_labels``).
 
-        Their ``probability`` is ``suitability(X, draws=None)``, their ``spread`` is over posterior ``draws``.
+        Their ``probability`` is that the label fits though it is not written (``Likelihood.missing``), calibrated as
+        ``suitability(X, draws=None)`` is. A likelihood that says that all that fits is written, as the usual one does,
+        gives the probability that it were written instead: a lower one, in the same order. ``spread`` is what the
+        probability has over posterior ``draws``, by which it may be off.
         """
         check_number(draws, "draws", low=2, whole=True)
         if n is not None:
             check_number(n, "n", low=1, whole=True)
         rows = self._rows(X)
         given = to_labels(Y, rows.shape[0], self.label_names_)
-        drawn = ((part, self._suitability(z)) for part, z in self.stack_.z_draws(rows, draws, self.random_state))
-        return annotate.missing_labels(self._suitability(self.stack_.predict(rows)), drawn, given, self.label_names_, n)
+        drawn = self.stack_.z_draws(rows, draws, self.random_state)
+        z, fits = self.stack_.predict(rows), partial(self._fits, though_zero=True)
+        return annotate.missing_labels(z, drawn, fits, given, self.label_names_, n)
 
     def suggest_annotations(self, X: Any, n: int = 10, draws: int = 30) -> pd.DataFrame:
         """The ``n`` rows whose labels would teach the model most (``annotate.worth_labelling``)."""

@@ -97,7 +97,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
         for description, prefix in zip(described, prefixes, strict=True)
     ]
     _check_members(members, described)
-    if is_old and not calibration.is_written(members[0].posterior.model.likelihood):
+    if is_old and not calibration.is_written(members[0].posterior.model.likelihood, len(label_names)):
         fits = (1.0, 0.0)
     members = _with_shared_maps(members)
     if search is not None and (
@@ -124,6 +124,8 @@ def _decode_calibration(fields: Fields, name: str) -> tuple[float, float]:
     numbers = fields.items(name, float)
     if len(numbers) != 2:
         raise ModelFileError(f"{name!r} must be a slope and an offset; got {len(numbers)} numbers")
+    if not numbers[0] > 0:
+        raise ModelFileError(f"the slope of {name!r} must be above 0; got {numbers[0]}")
     return numbers[0], numbers[1]
 
 

@@ -11,6 +11,7 @@ and inherits, or overrides where a closed form exists::
     prob(z)                            P(y = 1 | z)                                          (..., n, K)
     expected_prob(mean, var)           E P(y = 1 | z) for z ~ N(mean, var)                   (..., n, K)
     suitability(z)                     sigma(lambda z), the probability that the label fits  (..., n, K)
+    missing(z)                         the probability that it fits though y = 0             (..., n, K)
     rough_z(y)                         a z to start a fit from                               (..., n, K)
     best_constant(frequency)           the z that suits a label as frequent as this          (K,)
     from_labels(Y, **options)          the likelihood, with what it needs to know taken from labels Y (N x K)

@@ -112,6 +112,13 @@ class Likelihood(PyroModule):
         """``sigma(lambda z)``."""
         return torch.sigmoid(self.lambda_ * z)
 
+    def missing(self, z: Tensor) -> Tensor:
+        """The probability that a label fits though it is not written, ``y = 0``.
+
+        Its suitability, as if the zero said nothing, unless the likelihood tells what fits from what is written.
+        """
+        return self.suitability(z)
+
     def rough_z(self, y: Tensor) -> Tensor:
         """``lambda z = 2`` for a one and ``-2`` for a zero: a suitability of .88 or .12."""
         return (4 * y - 2) / self.lambda_

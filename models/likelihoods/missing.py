@@ -59,6 +59,11 @@ class _Missing(Likelihood):
     def prob(self, z: Tensor) -> Tensor:
         return self.leak + (1 - self.leak) * (1 - self.miss) * self.suitability(z)
 
+    def missing(self, z: Tensor) -> Tensor:
+        """``P(fits | y = 0, z) = (1 - leak) miss sigma / P(y = 0 | z)``, by Bayes."""
+        fits = self.suitability(z)
+        return self.miss * fits / (1 - (1 - self.miss) * fits).clamp(min=torch.finfo(z.dtype).tiny)
+
 
 class MPU(_Missing):
     """The paper's comparison: a suitable label is removed at random with rate ``c``, a number or one for each label.

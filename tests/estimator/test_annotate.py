@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from esmc_pyro import ESMCClassifier, annotate
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
-from esmc_pyro.models import ESMC, Bernoulli, rules
+from esmc_pyro.models import ESMC, MPU, Bernoulli, rules
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.stack import Member, Stack
 
@@ -39,6 +39,37 @@ def test_complete_gives_probability_and_spread(fitted: ESMCClassifier, make_data
     z = torch.as_tensor(fitted.sample_posterior(X, 600, ["z"])["z"])
     spread = fitted._calibrated(z).numpy().std(0)[places]
     assert np.abs(table["spread"] / spread - 1).max() < 0.25
+
+
+def test_complete_by_a_likelihood_under_which_labels_go_missing(make_data: Make) -> None:
+    X, Y = make_data(1100)  # more than a block of draws
+    rates = torch.tensor([0.1, 0.5, 0.8])
+    model = ESMCClassifier(features="standard", likelihood=MPU(rates, lambda_=2.0), search=False, pseudo=30, epochs=2)
+    table = model.fit(X[:100], Y[:100]).complete(X, Y, draws=200)
+    places = table["row"].to_numpy(), table["label"].str[1:].astype(int).to_numpy()
+    slope, offset = model.suitability_calibration_
+
+    def missing(z: np.ndarray) -> np.ndarray:
+        fits = expit(2 * slope * z + offset)
+        return fits * rates.numpy() / (1 - fits + fits * rates.numpy())
+
+    z = model.decision_function(X).astype(float)
+    np.testing.assert_allclose(table["probability"], missing(z)[places], atol=1e-5)
+    spread = missing(model.sample_posterior(X, 200, ["z"])["z"].astype(float)).std(0)[places]
+    ratio = (table["spread"] / spread)[spread > 0.1]  # of 200 draws each has an error of about 7 percent
+    assert len(ratio) > 500
+    assert abs(ratio.mean() - 1) < 0.03
+    assert (ratio - 1).abs().median() < 0.1
+
+
+def test_complete_breaks_ties_by_z(make_data: Make) -> None:
+    _, Y = make_data()
+    z = torch.as_tensor(np.random.default_rng(0).normal(size=Y.shape))
+    drawn = [(slice(0, len(Y)), z.expand(3, -1, -1))]
+    table = annotate.missing_labels(z, drawn, torch.zeros_like, Y, ["y0", "y1", "y2"], None)
+    order = z.numpy()[table["row"], table["label"].str[1:].astype(int)]
+    assert (np.diff(order) <= 0).all()
+    assert (table["spread"] == 0).all()
 
 
 def test_complete_lists_zeros_only_ranked(fitted: ESMCClassifier, make_data: Make) -> None:

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 
 from esmc_pyro import ESMCClassifier, calibration
 from esmc_pyro.metrics import expected_calibration_error
-from esmc_pyro.models import LIKELIHOODS, MPU, Bernoulli, Likelihood, Propensity, make_likelihood
+from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Likelihood, Propensity, make_likelihood
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -79,47 +79,86 @@ def test_calibration_of_perfect_scores_does_not_overflow() -> None:
 def test_what_fits_is_what_is_written_under_link_functions_alone() -> None:
     Y = torch.eye(4)
     made = {name: make_likelihood(name, Y) for name in LIKELIHOODS if name != "mpu"}
-    assert {name for name, one in made.items() if calibration.is_written(one)} == {
+    assert {name for name, one in made.items() if calibration.is_written(one, 4)} == {
         "bernoulli", "polya_gamma", "probit", "gaussian",
     }  # fmt: skip
-    assert calibration.is_written(MPU(0.0))
-    assert not calibration.is_written(Propensity(torch.tensor([1.0, 1.0, 0.9, 1.0])))
+    assert calibration.is_written(MPU(0.0), 4)
+    assert not calibration.is_written(Propensity(torch.tensor([1.0, 1.0, 0.9, 1.0])), 4)
 
 
-@pytest.mark.parametrize("likelihood", [MPU(0.4), Propensity(torch.tensor([0.3, 0.6, 0.9])), LIKELIHOODS["eeoe"](3.0)])
-def test_suitability_is_calibrated_by_what_is_written(likelihood: Likelihood) -> None:
+def _log_posterior(likelihood: Likelihood, z: torch.Tensor, Y: torch.Tensor, slope: float, offset: float) -> float:
+    """``ln p(Y | z') + ln p(slope, offset)``, the formula of ``fit_suitability`` written out."""
+    moved = slope * z + offset / likelihood.lambda_
+    one, zero = (likelihood.log_prob(torch.full_like(z, value), moved) for value in (1.0, 0.0))
+    return float(one[Y == 1].sum() + zero[Y == 0].sum()) - np.log(slope) ** 2 / 2 - offset**2 / 8
+
+
+CALIBRATED = [
+    MPU(0.4), MPU(0.4, lambda_=0.01), MPU(0.9), Propensity(torch.tensor([0.3, 0.6, 0.9])), EEOE(3.0), EEOE(100.0),
+    Experts(40),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("likelihood", CALIBRATED, ids=lambda one: f"{type(one).__name__} {one.lambda_}")
+@pytest.mark.parametrize("rows", [8, 300])
+def test_the_calibration_of_suitability_is_the_best_of_a_grid(likelihood: Likelihood, rows: int) -> None:
+    t, y = _held_out(rows=rows)
+    z = t / likelihood.lambda_
+    slope, offset = calibration.fit_suitability(likelihood, z, y)
+    found = _log_posterior(likelihood, z, y, slope, offset)
+    grid = [_log_posterior(likelihood, z, y, a, b) for a in np.geomspace(0.02, 3, 40) for b in np.linspace(-8, 8, 65)]
+    assert found > max(grid) - 1e-3
+
+
+def test_suitability_is_calibrated_by_what_is_written() -> None:
+    likelihood = Propensity(torch.tensor([0.3, 0.6, 0.9]))
     t, fits = _held_out(0, 4000)  # ``fits`` has the log-odds (t - 1) / 3
-    true, known = (t - 1) / 3, ~torch.isnan(fits)
-    written = torch.bernoulli(likelihood.prob(true), generator=torch.Generator().manual_seed(0))
-    Y = torch.where(known, written, torch.nan)
-    found = calibration.fit_suitability(likelihood, t, Y)
-    # the inverse of the information of both numbers gives their standard errors; within four of these
-    parameters = torch.tensor([1 / 3, -1 / 3], dtype=torch.float64)
+    known, true = ~torch.isnan(fits), torch.tensor([1 / 3, -1 / 3], dtype=torch.float64)
+    written = torch.bernoulli(likelihood.prob((t - 1) / 3), generator=torch.Generator().manual_seed(0))
+    found = torch.tensor(calibration.fit_suitability(likelihood, t, torch.where(known, written, torch.nan)))
 
     def loss(p: torch.Tensor) -> torch.Tensor:
-        s = calibration.log_odds(likelihood, p[0] * t + p[1])
-        return torch.nn.functional.binary_cross_entropy_with_logits(s[known], written[known], reduction="sum")
+        return -likelihood.log_prob(written, p[0] * t + p[1])[known].sum()
 
-    error = torch.linalg.inv(torch.autograd.functional.hessian(loss, parameters)).diagonal().sqrt()
-    assert (torch.abs(torch.tensor(found) - parameters) < 4 * error).all()
+    # the inverse of the information has the variances: within four standard errors
+    error = torch.linalg.inv(torch.autograd.functional.hessian(loss, true)).diagonal().sqrt()
+    assert ((found - true).abs() < 4 * error).all()
     assert error.max() < 0.1
-    assert loss(torch.tensor(found, dtype=torch.float64)) < loss(parameters) + 0.1  # Platt's targets differ a little
+
+
+def test_suitability_of_few_labels_or_impossible_ones_stays_short_of_certain() -> None:
+    y = (torch.arange(20) < 8).double()[:, None]
+    slope, offset = calibration.fit_suitability(MPU(0.5), 2 * y - 1, y)
+    assert torch.sigmoid(torch.tensor(slope + offset)) < 0.999
+    often = (torch.arange(200) % 2).double()[:, None]  # five times as often as can be
+    slope, offset = calibration.fit_suitability(MPU(0.9), 0 * often, often)
+    assert np.isfinite([slope, offset]).all()
+    assert calibration.fit_suitability(MPU(0.5), torch.randn(4, 2), torch.ones(4, 2)) == (1.0, 0.0)
+    assert calibration.fit_suitability(MPU(0.5), torch.zeros(0, 2), torch.zeros(0, 2)) == (1.0, 0.0)
+
+
+def test_z_of_any_size_are_calibrated() -> None:
+    t, y = _held_out(rows=300)
+    expected = calibration.fit_suitability(MPU(0.4), t, y)
+    slope, offset = calibration.fit_suitability(MPU(0.4), 1e9 * t, y)
+    # the prior is about another slope: it is felt a little
+    assert slope * 1e9 == pytest.approx(expected[0], rel=0.15)
+    assert offset == pytest.approx(expected[1], abs=0.15)
 
 
 def test_suitability_of_a_known_rate_is_right_of_labels_that_nobody_wrote(make_data: Make) -> None:
     X, Y = make_data(200)
     given = np.where(np.random.default_rng(0).random(Y.shape) < 0.5, 0, Y)
     new_X, new_Y = make_data(400, seed=1)
-    model = ESMCClassifier(features="standard", likelihood=MPU(0.5), search=False).fit(X, given)
+    model = ESMCClassifier(features="standard", likelihood=MPU(0.5, lambda_=2.0), search=False).fit(X, given)
     z = torch.as_tensor(model.decision_function(new_X)).double()
     slope, offset = model.suitability_calibration_
     fits = model.suitability(new_X, draws=None)
-    np.testing.assert_allclose(fits, torch.sigmoid(slope * z + offset).numpy(), atol=1e-6)
-    errors = [
-        expected_calibration_error(new_Y, p) for p in (fits, torch.sigmoid(z).numpy(), model.predict_proba(new_X))
-    ]
-    assert errors[0] < 0.1
-    assert errors[0] < errors[1] + 0.02
+    np.testing.assert_allclose(fits, torch.sigmoid(2 * slope * z + offset).numpy(), atol=1e-5)
+    raw = torch.sigmoid(2 * z).numpy()
+    errors = [expected_calibration_error(new_Y, p) for p in (fits, raw, model.predict_proba(new_X))]
+    assert errors[0] < 0.08
+    assert errors[0] < errors[1] / 1.5
     assert errors[0] < errors[2] / 2  # half of what fits is not written
 
 

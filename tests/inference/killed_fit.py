@@ -51,6 +51,7 @@ def killed(work: Callable[[], object], after: float) -> bool:
     child = os.fork()
     if child == 0:
         signal.setitimer(signal.ITIMER_PROF, after)
+        signal.alarm(60)  # should it wait for ever
         work()
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])

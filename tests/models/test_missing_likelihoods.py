@@ -57,13 +57,18 @@ def test_a_noisy_or_is_two_causes() -> None:
     """By enumeration: the label fits and is not missed, or it came by itself."""
     miss, leak, z = torch.tensor([0.1, 0.5]), torch.tensor([0.02, 0.3]), torch.randn(5, 2)
     fits = torch.sigmoid(1.3 * z)
-    total = torch.zeros_like(z)
+    total, unwritten = torch.zeros_like(z), torch.zeros_like(z)
     for suits in (0, 1):
         for missed in (0, 1):
             for came in (0, 1):
                 p = (fits if suits else 1 - fits) * (miss if missed else 1 - miss) * (leak if came else 1 - leak)
-                total = total + p * bool((suits and not missed) or came)
-    assert torch.allclose(NoisyOr(miss, leak, 1.3).prob(z), total)
+                written = bool((suits and not missed) or came)
+                total = total + p * written
+                unwritten = unwritten + p * (suits and not written)
+    likelihood = NoisyOr(miss, leak, 1.3)
+    assert torch.allclose(likelihood.prob(z), total)
+    assert torch.allclose(likelihood.missing(z), unwritten / (1 - total))
+    assert torch.isfinite(MPU(0.0).missing(torch.tensor([500.0]))).all()
 
 
 def test_the_weighted_loss_that_is_not_here_is_no_likelihood() -> None:
