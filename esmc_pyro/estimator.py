@@ -404,12 +404,15 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         return annotate.missing_labels(z, drawn, fits, given, self.label_names_, n)
 
     def suggest_annotations(self, X: Any, n: int = 10, draws: int = 30) -> pd.DataFrame:
-        """The ``n`` rows whose labels would teach the model most (``annotate.worth_labelling``)."""
+        """The ``n`` rows whose labels would teach most about all rows of ``X`` (``annotate.worth_labelling``)."""
         check_number(n, "n", low=1, whole=True)
         check_number(draws, "draws", low=2, whole=True)
         rows = self._rows(X)
         drawn = self.stack_.z_draws(rows, draws, self.random_state)
-        return annotate.worth_labelling(drawn, self.model_.likelihood, self.label_names_, n)
+        alike = self.stack_.correlations(rows)
+        return annotate.worth_labelling(
+            drawn, self.model_.likelihood, alike, self.label_names_, n, seed=self.random_state
+        )
 
     def explain(self, x: Any, n: int = 5) -> pd.DataFrame:
         """The pseudo-instances most like one instance: ``pseudo``, ``training_row``, ``similarity``, their ``labels``.

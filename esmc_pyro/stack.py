@@ -10,7 +10,7 @@ those of Yao, Vehtari, Simpson and Gelman (2018) are of the mixture's density.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +172,28 @@ class Stack:
             relative = kernel_matrix(layer.kernel, x, layer.pseudo_instances) / layer.kernel(x, diag=True).unsqueeze(-1)
             total = total + member.weight * relative
         return total
+
+    def correlations(self, X: Any) -> Callable[[Tensor], Tensor]:
+        """A function of places that gives ``sum_g w_g k_g(x, x') / sqrt(k_g(x, x) k_g(x', x'))``: rows x len(places).
+
+        ``x`` is each row of ``X`` and ``x'`` those at the places: how alike their ``c`` are before any label is seen.
+        """
+        layers = [member.posterior.model.layers[0] for member in self.members]
+        mapped = self.mapped(X)
+        with torch.no_grad():
+            scales = [
+                layer.kernel(x, diag=True).clamp(min=1e-12).sqrt() for layer, x in zip(layers, mapped, strict=True)
+            ]
+
+        @torch.no_grad()
+        def columns(places: Tensor) -> Tensor:
+            total = torch.zeros(())
+            for member, layer, x, scale in zip(self.members, layers, mapped, scales, strict=True):
+                k = kernel_matrix(layer.kernel, x, x[places]) / (scale.unsqueeze(1) * scale[places])
+                total = total + member.weight * k.float()
+            return total
+
+        return columns
 
 
 def _z_draws(posterior: Posterior, x: Tensor, draws: int) -> Tensor:

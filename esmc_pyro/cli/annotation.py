@@ -68,7 +68,8 @@ def suggest(
 ) -> None:
     """The rows of DATA whose labels would teach the model most, and the labels to ask about.
 
-    `gain` is the information about the model that the row's labels are expected to give, in nats.
+    `gain` is the information about all rows of DATA that the row's labels are expected to give beside those of the
+    rows above it, in nats.
 
     \b
     Examples:

@@ -120,8 +120,9 @@ def _one_layer(v_loc: float, scale: float) -> tuple[Posterior, np.ndarray]:
 
 
 def _worth(posterior: Posterior, X: np.ndarray, draws: int) -> pd.DataFrame:
-    drawn = Stack([Member(1.0, FeatureMap("identity"), posterior)]).z_draws(X, draws, seed=0)
-    return annotate.worth_labelling(drawn, posterior.model.likelihood, ["y0"], 1)
+    stack = Stack([Member(1.0, FeatureMap("identity"), posterior)])
+    drawn, alike = stack.z_draws(X, draws, seed=0), stack.correlations(X)
+    return annotate.worth_labelling(drawn, posterior.model.likelihood, alike, ["y0"], 1)
 
 
 @pytest.mark.parametrize(("v_loc", "scale"), [(0.0, 2.0), (1.0, 1.0), (-1.5, 0.3)])
@@ -157,6 +158,80 @@ def test_suggestions_are_ranked_and_name_labels(fitted: ESMCClassifier, make_dat
     assert (table["gain"] >= 0).all()
     assert all(set(ask.split(", ")) <= {"y0", "y1", "y2"} for ask in table["ask"])
     assert len(fitted.suggest_annotations(X, n=500)) == 30
+
+
+def _gaussian_gains(R: np.ndarray, g: np.ndarray, n: int) -> tuple[list[int], list[float]]:
+    """What ``worth_labelling`` does, by conditioning a Gaussian on all chosen rows at once."""
+    chosen: list[int] = []
+    gains: list[float] = []
+    w = g / np.diag(R)
+    for _ in range(n):
+        known = R[:, chosen]
+        S = R - known @ np.linalg.solve(R[np.ix_(chosen, chosen)] + annotate.NOISE * np.eye(len(chosen)), known.T)
+        value = (w[:, None] * S**2).sum(0) / np.diag(S)
+        value[chosen] = -1
+        chosen.append(int(value.argmax()))
+        gains.append(value.max())
+    return chosen, gains
+
+
+def _pool(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
+    """Correlations of rows on a plane, and draws of their z, of unlike spread."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 2))
+    R = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
+    z = rng.normal(size=(40, rows, 2)) * rng.uniform(0.2, 3, size=(rows, 1))
+    return torch.as_tensor(R).float(), torch.as_tensor(z).float()
+
+
+def test_rows_are_chosen_as_a_gaussian_process_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    R, z = _pool()
+    p = torch.sigmoid(z).double().numpy()
+    g = (entr(p.mean(0)) + entr(1 - p.mean(0)) - (entr(p) + entr(1 - p)).mean(0)).sum(1)
+    chosen, gains = _gaussian_gains(R.double().numpy(), g, 12)
+
+    def worth(n: int, **options: int) -> pd.DataFrame:
+        rows = slice(0, z.shape[1])
+        return annotate.worth_labelling([(rows, z)], Bernoulli(), lambda at: R[:, at], ["a", "b"], n, **options)
+
+    table = worth(12)
+    order = np.argsort(-np.array(gains), kind="stable")
+    assert table["row"].tolist() == np.array(chosen)[order].tolist()
+    np.testing.assert_allclose(table["gain"], np.array(gains)[order], rtol=1e-3)
+    monkeypatch.setattr(annotate, "IN_TURN", 5)
+    short = worth(60)
+    assert sorted(short["row"]) == list(range(60))
+    assert set(chosen[:5]) <= set(short["row"][:10])
+    assert short["gain"].is_monotonic_decreasing
+    monkeypatch.setattr(annotate, "IN_TURN", 0)
+    at_first = worth(60).set_index("row")["gain"].sort_index()
+    monkeypatch.setattr(annotate, "REFERENCES", 30)
+    some = [worth(60, seed=seed).set_index("row")["gain"].sort_index() for seed in range(40)]
+    assert not some[0].equals(some[1])
+    off = np.mean(some, axis=0) - at_first
+    assert (np.abs(off) < 4 * np.std(some, axis=0, ddof=1) / 40**0.5 + 0.02 * at_first).all()
+
+
+def test_rows_that_are_alike_are_not_all_asked(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, _ = make_data(30, seed=9)
+    first = fitted.suggest_annotations(X, n=1)["row"][0]
+    again = np.concatenate([X, np.repeat(X[[first]], 5, axis=0)])
+    table = fitted.suggest_annotations(again, n=8)
+    copies = [first, *range(30, 35)]
+    assert 1 <= table["row"].isin(copies).sum() <= 3
+
+
+def test_correlations_are_one_with_oneself_and_those_of_the_kernels(fitted: ESMCClassifier, make_data: Make) -> None:
+    X, _ = make_data(30, seed=9)
+    found = fitted.stack_.correlations(X)(torch.tensor([4, 7]))
+    assert found.shape == (30, 2)
+    torch.testing.assert_close(found[[4, 7], [0, 1]], torch.ones(2))
+    expected = torch.zeros(30)
+    for member in fitted.stack_.members:
+        x, kernel = member.feature_map(X), member.posterior.model.layers[0].kernel
+        k = kernel(x, x[[7]]).detach().squeeze(1) / (kernel(x, diag=True) * kernel(x[[7]], diag=True)).detach().sqrt()
+        expected = expected + member.weight * k
+    torch.testing.assert_close(found[:, 1], expected.float(), atol=1e-4, rtol=1e-4)
 
 
 def test_labelling_what_is_suggested_lowers_the_gain(make_data: Make) -> None:
