@@ -35,8 +35,7 @@ def alone(classifier: ESMCClassifier, X: Any, n: int) -> Any:
     """The ``n`` rows with the largest ``g``: suggestions of rows that have nothing in common."""
     drawn = classifier.stack_.z_draws(X, DRAWS, classifier.random_state)
     names, likelihood = classifier.label_names_, classifier.model_.likelihood
-    unlike = torch.eye(len(X))
-    return annotate.worth_labelling(drawn, likelihood, lambda places: unlike[:, places], names, n)["row"].to_numpy()
+    return annotate.worth_labelling(drawn, likelihood, lambda at: torch.eye(len(at)), names, n)["row"].to_numpy()
 
 
 def run(dataset: str, seed: int) -> pd.DataFrame:

@@ -15,8 +15,7 @@ from esmc_pyro.models import Likelihood
 
 Drawn = Iterable[tuple[slice, Tensor]]  # blocks of rows with draws of their z, draws x n x K (``Stack.z_draws``)
 
-# of ``worth_labelling``: rows that stand for all, rows that are chosen in turn, noise of labels (c has variance 1)
-REFERENCES, IN_TURN, NOISE = 2000, 200, 0.3
+LOOKED_AT, IN_TURN, NOISE = 2000, 200, 0.3  # of ``worth_labelling``
 
 
 def missing_labels(
@@ -50,7 +49,7 @@ def missing_labels(
 def worth_labelling(
     drawn: Drawn,
     likelihood: Likelihood,
-    correlations: Callable[[Tensor], Tensor],
+    correlation: Callable[[Tensor], Tensor],
     labels: Sequence[str],
     n: int,
     *,
@@ -61,13 +60,13 @@ def worth_labelling(
 
     What is left to learn about row ``j``, in nats, is ``g_j = sum_k H(E p_jk) - E H(p_jk)``: ``p = P(y = 1 | z)`` of
     the ``z`` that are ``drawn``, ``H`` the entropy of a coin; large where draws are each sure and disagree. Labels of
-    row ``i`` say of ``j`` what they have in common: ``gain_i = sum_j g_j r_ij²``, ``correlations(i)`` being ``r_ji``
-    (rows x len(i)). Rows are chosen one after another, each given the labels of those before it, as a Gaussian process
-    with noise ``NOISE`` would be: rows alike are not all chosen, nor are rows like no other. ``ask`` names the ``top``
-    labels that add most to ``g``.
+    row ``i`` say of ``j`` what they have in common: ``gain_i = sum_j g_j r_ij²``, ``r`` being the ``correlation`` of
+    rows (places -> len(places) x len(places)). Rows are chosen one after another, each given the labels of those before
+    it, as if these told of a Gaussian variable with noise of ``NOISE`` times its variance: rows alike are not all
+    chosen, nor are rows like no other. ``ask`` names the ``top`` labels that add most to ``g``.
 
-    Of more than ``REFERENCES`` rows so many, drawn at random, stand for all others as ``j``, and after ``IN_TURN`` rows
-    those that are left follow by the gain that they have then.
+    Of more than ``LOOKED_AT`` rows so many, drawn at random, stand for all, and the others follow by ``g``. After
+    ``IN_TURN`` rows those that are left follow by the gain that they have then.
     """
     parts = []
     for _, z in drawn:
@@ -75,40 +74,34 @@ def worth_labelling(
         parts.append(_entropy(p.mean(0)) - _entropy(p).mean(0))
     gains = torch.cat(parts).clamp(min=0)
     own, count = gains.sum(1), len(gains)
-    others = torch.arange(count)
-    if count > REFERENCES:
-        others = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:REFERENCES]
-    shared, variance = correlations(others), torch.ones(count)
-    weight = own[others] * (count / len(others))
-    chosen, values, steps = [], [], torch.zeros(count, 0)
-    while len(chosen) < min(n, count):
-        value = shared.square() @ weight
-        value[others] -= weight * variance[others].square()  # itself, which only some have among the others
-        value = own * variance + value / variance.clamp(min=1e-6)
-        value[chosen] = -1.0
-        if len(chosen) == IN_TURN:
-            rest = torch.argsort(value, descending=True, stable=True)[: min(n, count) - IN_TURN]
-            chosen, values = chosen + rest.tolist(), values + value[rest].tolist()
-            break
-        best = int(value.argmax())
-        chosen.append(best)
-        values.append(float(value[best]))
-        # what the labels of this row leave of the variance
-        column = correlations(torch.tensor([best])).squeeze(1) - steps @ steps[best]
-        step = column / (column[best] + NOISE).sqrt()
-        shared -= torch.outer(step, step[others])
-        variance -= step.square()
-        steps = torch.cat([steps, step.unsqueeze(1)], 1)
-    order = np.argsort(-np.array(values), kind="stable")
-    rows = np.array(chosen, dtype=np.int64)[order]
-    ask = gains[torch.from_numpy(rows)].topk(min(top, len(labels)), dim=1).indices
-    return pd.DataFrame(
-        {
-            "row": rows,
-            "gain": np.array(values)[order],
-            "ask": [", ".join(labels[i] for i in best) for best in ask.tolist()],
-        }
-    )
+    looked = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:LOOKED_AT].sort().values
+    shared, weight = correlation(looked), own[looked]
+    scale = (count - 1) / max(1, len(looked) - 1)  # each but the row itself stands for so many
+
+    def gain() -> Tensor:
+        left = shared.diagonal().clamp(min=1e-6)
+        return scale * (shared.square() @ weight) / left - (scale - 1) * weight * left
+
+    rows: list[int] = []
+    values: list[float] = []
+    for _ in range(min(n, len(looked), IN_TURN)):
+        now = gain()
+        now[rows] = -1.0
+        best = int(now.argmax())
+        rows.append(best)
+        values.append(float(now[best]))
+        # what its labels leave of the variance
+        step = shared[best] / (shared[best, best] * (1 + NOISE)).sqrt()
+        shared = shared - torch.outer(step, step)
+    rest = own.clone()
+    rest[looked] = gain()
+    rows = looked[rows].tolist()
+    rest[rows] = -1.0
+    after = torch.argsort(rest, descending=True, stable=True)[: max(0, min(n, count) - len(rows))]
+    found = pd.DataFrame({"row": rows + after.tolist(), "gain": values + rest[after].tolist()})
+    found = found.sort_values("gain", ascending=False, kind="stable", ignore_index=True)
+    ask = gains[found["row"].tolist()].topk(min(top, len(labels)), dim=1).indices
+    return found.assign(ask=[", ".join(labels[i] for i in best) for best in ask.tolist()])
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -409,10 +409,10 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         check_number(draws, "draws", low=2, whole=True)
         rows = self._rows(X)
         drawn = self.stack_.z_draws(rows, draws, self.random_state)
-        alike = self.stack_.correlations(rows)
         return annotate.worth_labelling(
-            drawn, self.model_.likelihood, alike, self.label_names_, n, seed=self.random_state
-        )
+            drawn, self.model_.likelihood, lambda places: self.stack_.correlation(rows[places.numpy()]),
+            self.label_names_, n, seed=self.random_state,
+        )  # fmt: skip
 
     def explain(self, x: Any, n: int = 5) -> pd.DataFrame:
         """The pseudo-instances most like one instance: ``pseudo``, ``training_row``, ``similarity``, their ``labels``.

@@ -10,7 +10,7 @@ those of Yao, Vehtari, Simpson and Gelman (2018) are of the mixture's density.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
+from esmc_pyro.guides.whitened import WhitenedGuide
 from esmc_pyro.models import Likelihood
 from esmc_pyro.models.kernels import kernel_matrix
 from esmc_pyro.objectives import propagate
@@ -173,27 +174,23 @@ class Stack:
             total = total + member.weight * relative
         return total
 
-    def correlations(self, X: Any) -> Callable[[Tensor], Tensor]:
-        """A function of places that gives ``sum_g w_g k_g(x, x') / sqrt(k_g(x, x) k_g(x', x'))``: rows x len(places).
+    @torch.no_grad()
+    def correlation(self, X: Any) -> Tensor:
+        """``sum_g w_g r_g(x, x')``, how alike the rows of ``X`` are to the functions of ``c``: rows x rows.
 
-        ``x`` is each row of ``X`` and ``x'`` those at the places: how alike their ``c`` are before any label is seen.
+        ``r`` is the correlation that the posterior leaves between two rows where ``q(u)`` is whitened (the default),
+        ``S(x, x') = k(x, x') - A(x) (I - V) A(x')'`` with ``V`` the mean covariance of ``v``, else that of the prior.
         """
-        layers = [member.posterior.model.layers[0] for member in self.members]
-        mapped = self.mapped(X)
-        with torch.no_grad():
-            scales = [
-                layer.kernel(x, diag=True).clamp(min=1e-12).sqrt() for layer, x in zip(layers, mapped, strict=True)
-            ]
-
-        @torch.no_grad()
-        def columns(places: Tensor) -> Tensor:
-            total = torch.zeros(())
-            for member, layer, x, scale in zip(self.members, layers, mapped, scales, strict=True):
-                k = kernel_matrix(layer.kernel, x, x[places]) / (scale.unsqueeze(1) * scale[places])
-                total = total + member.weight * k.float()
-            return total
-
-        return columns
+        total = torch.zeros(())
+        for member, x in zip(self.members, self.mapped(X), strict=True):
+            layer, guide = member.posterior.model.layers[0], member.posterior.guide
+            S = kernel_matrix(layer.kernel, x, x)
+            if isinstance(guide, WhitenedGuide):
+                a = layer.features(x)
+                S = S - a @ a.mT + guide.mean_covariance(layer, a)
+            scale = S.diagonal().clamp(min=1e-6 * layer.kernel(x, diag=True)).sqrt()
+            total = total + member.weight * (S / (scale.unsqueeze(1) * scale)).float().clamp(-1, 1)
+        return total.fill_diagonal_(1.0)
 
 
 def _z_draws(posterior: Posterior, x: Tensor, draws: int) -> Tensor:

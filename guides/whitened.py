@@ -93,6 +93,15 @@ class WhitenedGuide(Guide):
             return (features @ tril).square().sum(-1, keepdim=True)
         return torch.einsum("...nm,omk->...nok", features, tril).square().sum(-1)
 
+    def mean_covariance(self, layer: Layer, features: Tensor) -> Tensor:
+        """``mean_o A V_o A'``, the covariance of rows by ``q(v)``, in the mean over outputs: ``(n, M) -> (n, n)``."""
+        if self.is_diagonal:
+            variance = getattr(self, f"{layer.site}_v_scale").square().mean(0)
+            return (features * variance) @ features.mT
+        tril = getattr(self, f"{layer.site}_v_tril")
+        spread = features @ tril  # n x M, or O x n x M
+        return spread @ spread.mT if self.covariance == "shared" else (spread @ spread.mT).mean(0)
+
     def kl(self, layer: Layer) -> Tensor:
         """``KL(q(u) || p(u)) = KL(q(v) || N(0, I))``, summed over the outputs; whitening leaves it unchanged."""
         loc = self.v_loc(layer)
