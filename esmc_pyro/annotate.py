@@ -72,7 +72,7 @@ def worth_labelling(
     for _, z in drawn:
         p = likelihood.prob(z)
         parts.append(_entropy(p.mean(0)) - _entropy(p).mean(0))
-    gains = torch.cat(parts).clamp(min=0)
+    gains = torch.cat(parts).float().clamp(min=0)
     own, count = gains.sum(1), len(gains)
     looked = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:LOOKED_AT].sort().values
     shared, weight = correlation(looked), own[looked]
