@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from accuracy import KEY, SEEDS, TOLD, load, with_error
+from accuracy import KEY, SEEDS, SHORT, TOLD, load, with_error
 from accuracy import read as read_accuracy
 from peers import PEERS
 from sklearn.metrics import average_precision_score
@@ -35,9 +35,9 @@ DATASETS = ("corel5k", "rcv1-sub1", "mediamill-sample", "yeast", "emotions", "ca
 METHODS = ("ESMC", TOLD, *(name for name in PEERS if name != "GPyTorch SVGP"))
 REMOVED, FIRST = 0.5, 100
 MEASURES = {
-    "first": f"Removed labels among the first {FIRST}",
-    "as_many": "Removed labels among as many as were removed",
-    "ap": "Average precision",
+    "first": f"removed labels among the first {FIRST}",
+    "as_many": "among as many as were removed",
+    "ap": "average precision",
 }
 
 
@@ -75,12 +75,31 @@ def run_cell(dataset: str, seed: int, method: str) -> dict[str, float]:
     return dict(zip(MEASURES, best.tolist(), strict=True))
 
 
+def summary(results: pd.DataFrame) -> str:
+    """Markdown, a line a dataset, in percent: ESMC, in bold where first, and the best peer; finished datasets only."""
+    lines = ["| | " + " | ".join(f"{title} (best peer)" for title in MEASURES.values()) + " |", "|" + "---|" * 4]
+    peers = [name for name in METHODS if name in PEERS]
+    for dataset in DATASETS:
+        here = results[results["dataset"] == dataset].groupby("method")[list(MEASURES)]
+        if not {"ESMC", *peers} <= set(here.count().query("ap == @SEEDS").index):
+            continue
+        mean, cells = 100 * here.mean(), []
+        for measure in MEASURES:
+            ours, best = mean.loc["ESMC", measure], mean.loc[peers, measure].idxmax()
+            text = f"{ours:.1f}"
+            first = f"**{text}**" if ours > mean.loc[best, measure] else text
+            cells.append(f"{first} ({mean.loc[best, measure]:.1f} {SHORT.get(best, best)})")
+        lines.append(f"| {dataset} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def table(results: pd.DataFrame) -> str:
     """Markdown: a table for each measure, methods by datasets, mean ± standard error over the seeds."""
     parts = [
         "Command: `ESMC_DATA=... python benchmarks/completion.py`. Half of the ones are removed from the training "
         "labels; which of the zeros of these rows were removed? Mean ± standard error over three seeds, in percent. "
-        "A peer ranks rows that it was fitted to, or others, fifth by fifth: the better of the two."
+        "A peer ranks rows that it was fitted to, or others, fifth by fifth: the better of the two, for each measure."
+        "\n\n" + summary(results)
     ]
     for measure, title in MEASURES.items():
         by = results.groupby(["method", "dataset"])[measure]
@@ -88,7 +107,7 @@ def table(results: pd.DataFrame) -> str:
         text = cells.apply(lambda row: with_error(100 * row["mean"], 100 * row["error"]), axis=1).unstack()
         order = [name for name in DATASETS if name in text.columns]
         text = text.loc[[name for name in METHODS if name in text.index], order].fillna("")
-        parts.append(f"\n## {title}\n")
+        parts.append(f"\n## {title[0].upper()}{title[1:]}\n")
         parts.append("| method | " + " | ".join(order) + " |\n|" + "---|" * (len(order) + 1))
         parts += [
             f"| {method} | " + " | ".join(row) + " |" for method, row in zip(text.index, text.values, strict=True)
@@ -100,10 +119,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", nargs="+", default=list(DATASETS), choices=DATASETS)
     parser.add_argument("--method", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--tables", action="store_true", help="run nothing, write the tables anew")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     path, key = RESULTS / "completion.csv", ["dataset", "seed", "method"]
     results = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=[*key, *MEASURES])
+    if options.tables:
+        write_atomic(RESULTS / "completion.md", table(results))
+        return
     cells = [(d, s, m) for d in options.dataset for s in range(SEEDS) for m in options.method]
     for cell in cells:
         if (results[key] == cell).all(axis=1).any():

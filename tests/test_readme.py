@@ -98,6 +98,11 @@ def test_its_tables_of_accuracy_are_those_that_were_measured():
         assert accuracy.summary(accuracy.read(), removed) in README
 
 
+def test_its_table_of_completions_is_the_one_that_was_measured():
+    found = (ROOT / "benchmarks" / "results" / "completion.md").read_text(encoding="utf-8")
+    assert found.split("\n\n")[1] in README
+
+
 def test_its_verdicts_are_those_of_the_reproduction():
     judged = pd.read_csv(ROOT / "benchmarks" / "results" / "reproduce" / "verdicts.csv")
     found = judged.drop_duplicates(["claim", "of"]).set_index(["claim", "of"])["verdict"]
