@@ -97,7 +97,7 @@ def table(results: pd.DataFrame) -> str:
     """Markdown: a table for each measure, methods by datasets, mean ± standard error over the seeds."""
     parts = [
         "Command: `ESMC_DATA=... python benchmarks/completion.py`. Half of the ones are removed from the training "
-        "labels; which of the zeros of these rows were removed? Mean ± standard error over three seeds, in percent. "
+        "labels; which of the zeros of these rows were removed? Mean ± standard error over seeds, in percent. "
         "A peer ranks rows that it was fitted to, or others, fifth by fifth: the better of the two, for each measure."
         "\n\n" + summary(results)
     ]
@@ -108,7 +108,13 @@ def table(results: pd.DataFrame) -> str:
         order = [name for name in DATASETS if name in text.columns]
         text = text.loc[[name for name in METHODS if name in text.index], order].fillna("")
         parts.append(f"\n## {title[0].upper()}{title[1:]}\n")
-        parts.append("| method | " + " | ".join(order) + " |\n|" + "---|" * (len(order) + 1))
+        seeds = results.groupby("dataset")["seed"].nunique()
+        parts.append(
+            "| method | "
+            + " | ".join(f"{name}, {seeds[name]} seeds" for name in order)
+            + " |\n|"
+            + "---|" * (len(order) + 1)
+        )
         parts += [
             f"| {method} | " + " | ".join(row) + " |" for method, row in zip(text.index, text.values, strict=True)
         ]

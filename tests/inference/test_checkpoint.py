@@ -332,7 +332,7 @@ def kills(kind, rounds, folder):
     [
         ("functions", 3),
         pytest.param("functions", 20, marks=pytest.mark.slow),
-        pytest.param("estimator", 20, marks=pytest.mark.slow),
+        pytest.param("estimator", 8, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_random_moments(kind, rounds, tmp_path):
