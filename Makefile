@@ -17,6 +17,10 @@ install: .venv/installed
 demo: install
 	$(BIN)/python -m esmc_pyro.demo
 
+# a worker a core, and a thread a worker
+test test-all: export OMP_NUM_THREADS = 1
+test test-all: export OPENBLAS_NUM_THREADS = 1
+
 test: install
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
