@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from accuracy import load, with_error
+from accuracy import RESULTS, load, with_error
 from scipy.special import entr
 
 from esmc_pyro import ESMCClassifier, annotate
 from esmc_pyro.files import write_atomic
 from esmc_pyro.metrics import evaluate
 
-RESULTS = Path(__file__).parent / "results"
 # dataset -> rows that are labelled at first, and next
 SIZES = {"corel5k": (300, 200), "yeast": (150, 150), "mediamill-sample": (150, 150), "emotions": (60, 60)}
 SEEDS, POOL, TEST, DRAWS = 6, 1500, 1500, 30

@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 import ast
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from accuracy import KEY, SEEDS, SHORT, TOLD, load, with_error
+from accuracy import KEY, RESULTS, SEEDS, SHORT, TOLD, load, with_error
 from accuracy import read as read_accuracy
 from peers import PEERS
 from sklearn.metrics import average_precision_score
@@ -30,7 +29,6 @@ from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.files import write_atomic
 from esmc_pyro.models import MPU
 
-RESULTS = Path(__file__).parent / "results"
 DATASETS = ("corel5k", "rcv1-sub1", "mediamill-sample", "yeast", "emotions", "cal500", "espgame")
 METHODS = ("ESMC", TOLD, *(name for name in PEERS if name != "GPyTorch SVGP"))
 REMOVED, FIRST = 0.5, 100
