@@ -135,18 +135,33 @@ def map_features(
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
-    rows = pseudo_rows(len(X), pseudo, seed)
-    weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
-    offset = likelihood.best_constant(rules.label_frequencies(Y)).to(X.dtype)
+    layers = [first_layer(X, L, settings, pseudo, seed), linear_layer(Y.to(X.dtype), L, settings, likelihood)]
+    return ESMC(layers, copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
+
+
+def first_layer(X: Tensor, L: int, settings: Settings, pseudo: int, seed: int) -> Layer:
+    """``c = f_c(x)``, of width ``L``, with pseudo-instances at ``pseudo`` rows of ``X``."""
 
     def scale(norm: int) -> float:
         return settings.lengthscale * rules.lengthscale_from_distances(X, "authors", seed=seed, norm=norm)
 
     kernel = make_kernel(copy.deepcopy(settings.kernel), X.shape[1], lengthscale=scale)
-    first = Layer("c", kernel, X[rows], L, fitc=True)
+    return Layer("c", kernel, X[pseudo_rows(len(X), pseudo, seed)], L, fitc=True)
+
+
+def linear_layer(Y: Tensor, L: int, settings: Settings, likelihood: Likelihood) -> Layer:
+    """``z = c W + b`` for labels ``Y`` (N x K) and ``c`` of width ``L``."""
+    weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
+    offset = likelihood.best_constant(rules.label_frequencies(Y)).to(weight.dtype)
     # one pseudo-instance of next to no variance stands for f_z = 0
-    last = _last_layer(X.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
-    return ESMC([first, last], copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
+    return _last_layer(weight.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
+
+
+def curved_layer(c: Tensor, mean: Linear, settings: Settings, seed: int) -> Layer:
+    """``z = mean(c) + f_z(c)``, pseudo-instances at some of the ``c`` of labelled rows (N x L)."""
+    rows = rules.choose_pseudo_rows(len(c), min(len(c), CURVED_PSEUDO), seed)
+    scale = settings.curve_lengthscale * rules.lengthscale_from_distances(c, "authors", seed=seed)
+    return _last_layer(c[rows], mean, scale, settings.curvature**2)
 
 
 def _last_layer(pseudo_instances: Tensor, mean: Linear, lengthscale: float, variance: float) -> Layer:
@@ -188,13 +203,11 @@ def curve(
     posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, features: FrozenFeatures, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it: pseudo-instances at ``c`` of labelled rows."""
+    """Add ``f_z`` to a fit without it."""
     model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0])
     with torch.no_grad():
         c = torch.cat([features(X[: len(Y)], rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
-    rows = rules.choose_pseudo_rows(len(c), min(len(c), CURVED_PSEUDO), seed)
-    scale = settings.curve_lengthscale * rules.lengthscale_from_distances(c, "authors", seed=seed)
-    model.layers[1] = _last_layer(c[rows], model.layers[1].mean, scale, settings.curvature**2)
+    model.layers[1] = curved_layer(c, model.layers[1].mean, settings, seed)
     guide = start(model, X, Y)
     guide.c_v_loc.data = v.data
     return fit_means(

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from esmc_pyro import default, feature_map, relevance, stack
 from esmc_pyro.default import Settings
+from esmc_pyro.folds import Folds
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.metrics import held_out_score
 from esmc_pyro.models import Likelihood, NotPositiveDefiniteError
@@ -102,8 +103,8 @@ class Judge:
         self._X, self._Y, self._folds, self._section = X, Y, folds, section
         self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
         self.Y_held = torch.cat([Y[held] for held, _ in folds])
-        self._pseudo, self._likelihood, self._seed = pseudo, likelihood, seed
-        self._project, self._progress, self._epochs, self._lr = project, progress, epochs, lr
+        self._likelihood, self._seed, self._project, self._progress = likelihood, seed, project, progress
+        self._fits = Folds(self._Y_rest, likelihood, pseudo=pseudo, epochs=epochs, lr=lr, seed=seed)
         few = min(len(self._Y_rest[0]), pseudo)
         self._shorter = 1.0 if fitted is None else denser_lengthscale(few, fitted)
         self._mapped: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
@@ -142,28 +143,12 @@ class Judge:
 
     def _judge(self, settings: Settings) -> None:
         try:
-            z = self._fit_folds(settings)
+            z = self._fits.predict(*zip(*self._features(settings), strict=True), settings)
         except NotPositiveDefiniteError:  # hopeless settings, not a reason to end the search
             z = torch.full_like(self.Y_held, torch.nan)
-        if z is None:
-            self.interrupted = True
-            return
         score = held_out_score(self.Y_held, z) if torch.isfinite(z).all() else -np.inf
         self._memory.put(settings, score, z)
         self._found[settings] = score, z
-
-    def _fit_folds(self, settings: Settings) -> Tensor | None:
-        """``z`` of all held-out rows; None if a fit was cut short, which proves nothing."""
-        parts = []
-        for (x, x_held), y in zip(self._features(settings), self._Y_rest, strict=True):
-            posterior = default.fit_settings(
-                x, y, settings, self._likelihood, pseudo=self._pseudo, epochs=self._epochs, lr=self._lr,
-                seed=self._seed, spread=False,
-            )  # fmt: skip
-            if posterior.interrupted:
-                return None
-            parts.append(posterior.predict(x_held))
-        return torch.cat(parts)
 
     def _features(self, settings: Settings) -> list[tuple[Tensor, Tensor]]:
         key = settings.features, settings.relevance

@@ -63,14 +63,19 @@ class FrozenFeatures:
 
     def __call__(self, X: Tensor, rows: Tensor) -> Tensor:
         """``A(X[rows])``, n x M."""
+        whole = self.whole(X)
+        return self.layer.features(X[rows]) if whole is None else whole.index_select(0, rows)
+
+    def whole(self, X: Tensor) -> Tensor | None:
+        """``A(X)``, made once; None where it is learned or beyond the budget."""
         if not self.layer.is_frozen or len(X) * self.layer.pseudo_count > self.BUDGET:
-            return self.layer.features(X[rows])
+            return None
         factor = self.layer.factor()  # the same tensor while nothing that shapes the features has another value
         if self.kept is None or not _same_memory(self.kept[0], X) or self.kept[1] is not factor:
             self.kept = None  # before the next are made: they may fill the memory
             with torch.no_grad():
                 self.kept = (X, factor, self._make(X))
-        return self.kept[2].index_select(0, rows)
+        return self.kept[2]
 
     def _make(self, X: Tensor) -> Tensor:
         if torch.equal(X, self.layer.pseudo_instances):

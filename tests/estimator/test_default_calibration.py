@@ -13,9 +13,9 @@ import torch
 from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, calibration, default, judge, search
+from esmc_pyro.folds import Folds
 from esmc_pyro.inference.checkpoint import Checkpoint, CheckpointError
 from esmc_pyro.models import Bernoulli
-from esmc_pyro.posterior import Posterior
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -66,8 +66,8 @@ def test_another_training_has_another_calibration(given: dict[str, Any], make_da
 def test_settings_that_nobody_searched_are_judged_once(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     counted: list[Any] = []
-    inner = default.fit_settings
-    monkeypatch.setattr(default, "fit_settings", lambda *a, **o: counted.append(a) or inner(*a, **o))
+    inner = default.first_layer
+    monkeypatch.setattr(default, "first_layer", lambda *a: counted.append(a) or inner(*a))
     model = ESMCClassifier(search=False, features="standard").fit(X, Y)
     assert len(counted) == 5 + 1  # the folds and the fit
     assert model.calibration_ != (1.0, 0.0)
@@ -93,7 +93,7 @@ def test_members_are_projected_as_the_fit_is(monkeypatch: pytest.MonkeyPatch, tm
 def test_z_that_are_not_finite_leave_those_of_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
     found = choose(X, Y)
-    monkeypatch.setattr(Posterior, "predict", lambda self, X: torch.full((len(X), Y.shape[1]), torch.nan))
+    monkeypatch.setattr(Folds, "predict", lambda self, x, held, settings: torch.full(Y.shape, torch.nan))
     assert judge_members(found, X, Y, epochs=1) is found
 
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_keeps_members_that_were_judged(
     def stop(*args: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(default, "fit_settings", stop)
+    monkeypatch.setattr(Folds, "predict", stop)
     again = judge_members(found, X, Y, checkpoint=Checkpoint(tmp_path / "kept"))
     assert torch.equal(again.z, first.z)
     with pytest.raises(CheckpointError, match="of another fit, with other training"):
@@ -125,7 +125,7 @@ def test_ctrl_c_while_members_are_judged_keeps_what_the_search_held_out(
     def stop(*args: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(default, "fit_settings", stop)
+    monkeypatch.setattr(Folds, "predict", stop)
     judged = judge_members(found, X, Y)
     assert judged.interrupted
     assert torch.equal(judged.z, found.z)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 import torch
 from scipy import sparse
 
-from esmc_pyro import ESMCClassifier, default, judge, search
+from esmc_pyro import ESMCClassifier, default, folds, judge, search
 from esmc_pyro.default import Settings
+from esmc_pyro.folds import Folds
 from esmc_pyro.judge import Times
 from esmc_pyro.models import EEOE, MPU, Bernoulli, NotPositiveDefiniteError
 
@@ -29,6 +31,19 @@ def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(search, "CANDIDATES", GROUPS)
     monkeypatch.setattr(default, "EPOCHS", 2)
     monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
+
+
+def stop_at(patch: pytest.MonkeyPatch, home: Any, name: str, call: int) -> Iterator[int]:
+    """Ctrl-C in the ``call``-th call of ``home.name``, counted from one; gives the count."""
+    inner, calls = getattr(home, name), itertools.count(1)
+
+    def stop(*args: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return inner(*args, **options)
+
+    patch.setattr(home, name, stop)
+    return calls
 
 
 def choose(X: np.ndarray, Y: np.ndarray, **options: Any) -> judge.Search:
@@ -54,13 +69,13 @@ def test_every_fit_of_the_search_gets_the_other_rows_only(make_data: Make, monke
     X, Y = make_data()
     rests = [search.hold_out(len(Y), 0, fold)[1] for fold in range(5)]
     seen: list[torch.Tensor] = []
-    inner = default.fit_settings
+    inner = default.linear_layer
 
-    def watch(x: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def watch(y: torch.Tensor, *args: Any) -> Any:
         seen.append(y)
-        return inner(x, y, *args, **kwargs)
+        return inner(y, *args)
 
-    monkeypatch.setattr(default, "fit_settings", watch)
+    monkeypatch.setattr(default, "linear_layer", watch)
     choose(X, Y)
     assert len(seen) == 4 * 5
     assert all(torch.equal(y, torch.as_tensor(Y[rests[place % 5]])) for place, y in enumerate(seen))
@@ -92,18 +107,10 @@ def test_few_rows_are_not_searched(make_data: Make, rows: int) -> None:
 
 
 def test_an_interrupt_ends_the_search(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner, fits = default.fit_means, []
-
-    def stopped(*args: Any, **kwargs: Any) -> Any:
-        posterior = inner(*args, **kwargs)
-        fits.append(posterior)
-        posterior.interrupted = len(fits) == 6  # the first fold of the second candidate
-        return posterior
-
-    monkeypatch.setattr(default, "fit_means", stopped)
+    calls = stop_at(monkeypatch, Folds, "predict", 2)  # the second candidate
     found = choose(*make_data())
     assert found.interrupted
-    assert len(fits) == 6
+    assert next(calls) == 3
     assert len(found.tried) == 1
     assert found.settings == Settings(features="standard")
     assert len(found.z) == len(found.Y) == 40
@@ -268,41 +275,28 @@ def test_an_interrupt_of_the_larger_search_leaves_what_the_small_one_found(
         monkeypatch.setattr(search, name, (({"amplitude": 1.0},),))
     small = choose(X, Y)
     monkeypatch.setattr(search, "LARGE_ROWS", len(Y) - 1)
-    inner, fits = default.fit_settings, []
-
-    def stopped(*args: Any, **options: Any) -> Any:
-        posterior = inner(*args, **options)
-        fits.append(posterior)
-        posterior.interrupted = len(fits) == 2 * 5 + candidate  # of the larger search
-        return posterior
-
-    monkeypatch.setattr(default, "fit_settings", stopped)
-    found = choose(X, Y)
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, Folds, "predict", 2 + candidate)  # of the larger search
+        found = choose(X, Y)
     assert found.interrupted
-    assert len(fits) == 10 + candidate
+    assert next(calls) == 3 + candidate
     assert found.members == ((small.settings, 1.0),)
     assert len(found.tried) == 1 + candidate
     assert found.tried["weight"].sum() == 1
     assert len(found.z) == len(found.Y) == len(small.Y)
-    fits.clear()
+    stop_at(monkeypatch, Folds, "predict", 2 + candidate)
     model = ESMCClassifier(features="standard").fit(X, Y)
     assert ESMCClassifier.load(model.save(tmp_path / "model")).search_.equals(model.search_)
 
 
-@pytest.mark.parametrize("place", ["build", "FrozenFeatures"])
+@pytest.mark.parametrize(
+    ("home", "place", "call"), [(default, "linear_layer", 6), (folds, "FrozenFeatures", 6), (torch, "randperm", 4)]
+)
 def test_ctrl_c_anywhere_in_a_candidate_ends_the_search_at_the_best(
-    place: str, make_data: Make, monkeypatch: pytest.MonkeyPatch
+    home: Any, place: str, call: int, make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = make_data()
-    inner, calls = getattr(default, place), []
-
-    def stop(*args: Any, **options: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 6:  # of the second candidate
-            raise KeyboardInterrupt
-        return inner(*args, **options)
-
-    monkeypatch.setattr(default, place, stop)
+    stop_at(monkeypatch, home, place, call)  # of the second candidate
     found = choose(X, Y)
     assert found.interrupted
     assert len(found.tried) == 1
@@ -330,16 +324,15 @@ def test_ctrl_c_while_weights_are_found_keeps_what_more_rows_say(
 
 def test_settings_that_diverge_are_never_the_best(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = make_data()
-    inner, calls = default.fit_settings, []
+    inner, calls = Folds.predict, itertools.count(1)
 
-    def diverge(*args: Any, **options: Any) -> Any:
-        posterior = inner(*args, **options)
-        calls.append(posterior)
-        if len(calls) == 7:  # a fold of the second candidate
-            posterior.guide.c_v_loc.data.fill_(torch.nan)
-        return posterior
+    def diverge(*args: Any) -> torch.Tensor:
+        z = inner(*args)
+        if next(calls) == 2:
+            z[7] = torch.nan
+        return z
 
-    monkeypatch.setattr(default, "fit_settings", diverge)
+    monkeypatch.setattr(Folds, "predict", diverge)
     found = choose(X, Y)
     assert found.tried["score"][1] == -np.inf
     assert found.tried["weight"][1] == 0
@@ -415,18 +408,18 @@ def test_a_candidate_without_a_cholesky_factor_is_no_candidate(
     make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = make_data()
-    inner = default.curve
+    inner = default.curved_layer
 
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise NotPositiveDefiniteError("no factor")
 
-    monkeypatch.setattr(default, "curve", fail)
+    monkeypatch.setattr(default, "curved_layer", fail)
     found = choose(X, Y)
     hopeless = found.tried["curvature"] == 1.0
     assert list(hopeless) == [False, False, False, True]
     assert (found.tried["score"] == -np.inf).equals(hopeless)
     assert (found.tried["weight"][hopeless] == 0).all()
-    monkeypatch.setattr(default, "curve", inner)
+    monkeypatch.setattr(default, "curved_layer", inner)
     assert np.isfinite(choose(X, Y).tried["score"]).all()  # it was that alone
 
 
@@ -464,18 +457,10 @@ def test_what_is_not_searched_takes_no_search() -> None:
 
 
 def test_a_search_cut_short_at_once_calibrates_nothing(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner, calls = default.fit_settings, []
-
-    def stop(*args: Any, **options: Any) -> Any:
-        posterior = inner(*args, **options)
-        calls.append(posterior)
-        posterior.interrupted = len(calls) == 1
-        return posterior
-
-    monkeypatch.setattr(default, "fit_settings", stop)
+    calls = stop_at(monkeypatch, Folds, "predict", 1)
     X, Y = make_data()
     model = ESMCClassifier(features="standard").fit(X, Y)
-    assert len(calls) == 2  # the first fold of the first candidate, and the fit itself
+    assert next(calls) == 2
     assert len(model.search_) == 0
     assert model.calibration_ == (1.0, 0.0)
     assert model.threshold_ == 0.5
@@ -488,13 +473,13 @@ def test_some_rows_are_mapped_as_all_of_them_are(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("esmc_pyro.feature_map.DENSE_LIMIT", 55 * 30)  # all rows are too many, those of the search not
     monkeypatch.setattr("esmc_pyro.feature_map.PROJECTED", 7)
     widths = []
-    inner = default.fit_settings
+    inner = default.first_layer
 
-    def watch(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    def watch(x: torch.Tensor, *args: Any) -> Any:
         widths.append(x.shape[1])
-        return inner(x, *args, **options)
+        return inner(x, *args)
 
-    monkeypatch.setattr(default, "fit_settings", watch)
+    monkeypatch.setattr(default, "first_layer", watch)
     model = ESMCClassifier(features="unit").fit(X, Y)
     assert model.feature_map_.projection is not None
     assert len(widths) > 5

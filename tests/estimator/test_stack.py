@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from esmc_pyro import ESMCClassifier, calibration, default, online, search, stack
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds
+from esmc_pyro.folds import Folds
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Gaussian, Likelihood, NotPositiveDefiniteError
@@ -270,15 +271,14 @@ def test_a_search_that_was_interrupted_is_gone_on_with(make_data: Make, monkeypa
     whole = ESMCClassifier().fit(X, Y)
     calls = itertools.count()
     with monkeypatch.context() as patch:
-        fit = default.fit_settings
+        fit = Folds.predict
 
-        def cut(*args: object, **options: object) -> Posterior:
-            posterior = fit(*args, **options)
-            if "name" not in options and next(calls) == 6:
-                posterior.interrupted = True
-            return posterior
+        def cut(*args: object) -> torch.Tensor:
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+            return fit(*args)
 
-        patch.setattr(default, "fit_settings", cut)
+        patch.setattr(Folds, "predict", cut)
         early = ESMCClassifier().fit(X, Y, checkpoint=tmp_path / "c")
     assert len(early.search_) < len(whole.search_)
     assert len(early.stack_.members) == 1

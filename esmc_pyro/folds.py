@@ -1,0 +1,175 @@
+"""Fits of one choice of settings to several folds at once, as the search makes them by the hundred.
+
+Folds have equally many rows, and the same seed draws the same batches from them, so ``G`` folds take their steps
+together: a step is a dozen products of stacked matrices, where ``default.fit_settings`` takes some hundred calls a
+fold. The means are the same. With ``c_n = A(x_n) v'`` and ``z_n = c_n W + b + f_z(c_n)``, the gradient of the objective
+``map`` by ``v`` is one product more::
+
+    d/dv = v - sum_n g_n' A(x_n),    g_n = d ln p(y_n | z_n) / d c_n        v: L x M, A: N x M, g: N x L
+
+The whitened features ``A``, which hold all the cubic work, are kept while only what comes after them changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from esmc_pyro import default
+from esmc_pyro.default import Settings
+from esmc_pyro.inference.schedules import SCHEDULES
+from esmc_pyro.models import Layer, Likelihood
+from esmc_pyro.objectives import FrozenFeatures
+from esmc_pyro.randomness import seeded
+
+
+@dataclass
+class _First:
+    """The first layers of all folds, their rows, and whitened features of these, G x n x M; None beyond the memory."""
+
+    layers: list[Layer]
+    rows: Sequence[Tensor]
+    whole: Tensor | None
+
+    def features(self, rows: Tensor) -> Tensor:
+        """``A`` of these rows of each fold, G x n x M."""
+        if self.whole is not None:
+            return self.whole.index_select(1, rows)
+        return torch.stack([layer.features(x[rows]) for layer, x in zip(self.layers, self.rows, strict=True)])
+
+    def outputs(self, v: Tensor) -> Tensor:
+        """``c`` of all rows, G x n x L."""
+        if self.whole is not None:
+            return self.whole @ v.mT
+        return torch.stack([l.predict_whitened(x, one) for l, x, one in zip(self.layers, self.rows, v, strict=True)])
+
+
+@dataclass
+class _Fit:
+    """The last layers of all folds, whose ``b`` is fitted, the likelihoods, and the means of ``v``: G x L x M of ``c``
+    and G x K x M of ``f_z``, if there is one.
+    """
+
+    layers: list[Layer]
+    likelihoods: list[Likelihood]
+    v: Tensor
+    v_z: Tensor | None = None
+
+
+class Folds:
+    """Labels ``Y`` (n x K) of each fold, and how models are fitted to them: arguments as in ``default.fit_settings``.
+
+    What was fitted last is kept: the features of its first layers, and its means without ``f_z``, from which those with
+    one go on.
+    """
+
+    def __init__(
+        self, Y: Sequence[Tensor], likelihood: Likelihood | None = None, *, pseudo: int | None = None,
+        epochs: int | None = None, lr: float = default.LR, seed: int = 0,
+    ) -> None:  # fmt: skip
+        self._Y = torch.stack([*Y]).to(torch.float32)  # as mapped features are
+        self._y, known = torch.nan_to_num(self._Y), ~torch.isnan(self._Y)
+        self._known = None if known.all() else known
+        self._likelihood, self._pseudo, self._epochs, self._lr, self._seed = likelihood, pseudo, epochs, lr, seed
+        self._first: tuple[Any, _First] | None = None
+        self._plain: tuple[Settings, _Fit] | None = None
+
+    @torch.no_grad()
+    def predict(self, x: Sequence[Tensor], held: Sequence[Tensor], settings: Settings) -> Tensor:
+        """Fit these settings to the mapped features ``x`` of each fold; ``z`` of those that it holds out, ``held``."""
+        first = self._first_layers(x, settings)
+        fit = self._fit_plain(first, replace(settings, curvature=0.0, curve_lengthscale=1.0))
+        if settings.curvature:
+            fit = self._fit_curve(first, fit, settings)
+        parts = []
+        for place, (layer, last, rows) in enumerate(zip(first.layers, fit.layers, held, strict=True)):
+            c = layer.predict_whitened(rows, fit.v[place])
+            parts.append(last.offset(c) if fit.v_z is None else last.predict_whitened(c, fit.v_z[place]))
+        return torch.cat(parts)
+
+    def _first_layers(self, x: Sequence[Tensor], settings: Settings) -> _First:
+        key = settings.features, settings.relevance, settings.kernel, settings.lengthscale
+        if self._first is None or self._first[0] != key:
+            self._first = self._plain = None  # before the next are made: they may fill the memory
+            L, M = min(self._Y.shape[2], default.WIDTH), default.pseudo_count(len(x[0]), self._pseudo)
+            layers = [default.first_layer(rows, L, settings, M, self._seed) for rows in x]
+            parts = [FrozenFeatures(layer).whole(rows) for layer, rows in zip(layers, x, strict=True)]
+            made = [part for part in parts if part is not None]
+            whole = None if len(made) < len(x) else made[0].unsqueeze(0) if len(x) == 1 else torch.stack(made)
+            self._first = key, _First(layers, x, whole)
+        return self._first[1]
+
+    def _fit_plain(self, first: _First, settings: Settings) -> _Fit:
+        """The fit without ``f_z``."""
+        if self._plain is None or self._plain[0] != settings:
+            self._plain = None
+            likelihood = default.likelihood_of(settings) if self._likelihood is None else self._likelihood
+            G, N, _ = self._Y.shape
+            L, M = first.layers[0].outputs, first.layers[0].pseudo_count
+            layers = [default.linear_layer(y, L, settings, likelihood) for y in self._Y]
+            fit = _Fit(layers, [copy.deepcopy(likelihood) for _ in layers], self._Y.new_zeros(G, L, M))
+            epochs = default.epoch_count(N, default.EPOCHS, default.LEAST_STEPS)
+            self._train(first, fit, epochs if self._epochs is None else self._epochs, self._lr)
+            self._plain = settings, fit
+        return self._plain[1]
+
+    def _fit_curve(self, first: _First, plain: _Fit, settings: Settings) -> _Fit:
+        """The same gone on with ``f_z``; ``plain`` stays as it is."""
+        G, N, K = self._Y.shape
+        layers = [
+            default.curved_layer(c, copy.deepcopy(layer.mean), settings, self._seed)
+            for layer, c in zip(plain.layers, first.outputs(plain.v), strict=True)
+        ]
+        v_z = self._Y.new_zeros(G, K, layers[0].pseudo_count)
+        fit = _Fit(layers, copy.deepcopy(plain.likelihoods), plain.v.clone(), v_z)
+        self._train(first, fit, default.epoch_count(N, default.CURVED_EPOCHS, default.CURVED_STEPS), default.CURVED_LR)
+        return fit
+
+    def _train(self, first: _First, fit: _Fit, epochs: int, lr: float) -> None:
+        """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``."""
+        N, v, v_z, likelihoods = self._Y.shape[1], fit.v, fit.v_z, fit.likelihoods
+        W = torch.stack([layer.mean.weight for layer in fit.layers])
+        b = torch.stack([layer.mean.offset for layer in fit.layers]).unsqueeze(1)
+        learned = [p for likelihood in likelihoods for p in likelihood.parameters() if p.requires_grad]
+        further = [p.requires_grad_() for p in (b, *(() if v_z is None else (v_z,)), *learned)]
+        factors = [layer.factor() for layer in fit.layers]
+
+        def log_prob(rows: Tensor, c: Tensor) -> Tensor:
+            z = torch.baddbmm(b, c, W)
+            if v_z is not None:
+                z = z + torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)]) @ v_z.mT
+            y = self._y.index_select(1, rows)
+            if learned:
+                value = torch.stack([l.log_prob(*pair) for l, *pair in zip(likelihoods, y, z, strict=True)])
+            else:
+                value = likelihoods[0].log_prob(y, z)
+            if self._known is not None:
+                value = torch.where(self._known.index_select(1, rows), value, value.new_zeros(()))
+            return value.sum()
+
+        batches = -(-N // default.batch_size(N))
+        stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
+        scheduler = SCHEDULES["one_cycle"](stepper, lr, epochs * batches)
+        with seeded(self._seed):
+            for _ in range(epochs):
+                for rows in torch.randperm(N).tensor_split(batches):
+                    a = first.features(rows)
+                    c = a @ v.mT
+                    with torch.enable_grad():
+                        slopes = torch.autograd.grad(log_prob(rows, c.requires_grad_()), [c, *further])
+                    # of the objective per row: the prior's share and that of the labels, as many as are in the batch
+                    v.grad = torch.baddbmm(v, slopes[0].mT, a, beta=1 / N, alpha=-1 / len(rows))
+                    for parameter, slope in zip(further, slopes[1:], strict=True):
+                        # a fused step takes numbers in the order in which they lie in memory
+                        parameter.grad = slope.contiguous() / -len(rows)
+                    if v_z is not None:
+                        v_z.grad += v_z / N
+                    stepper.step()
+                    scheduler.step()
+        for layer, offset in zip(fit.layers, b.detach(), strict=True):
+            layer.mean.offset.data = offset.squeeze(0)

@@ -1,0 +1,110 @@
+"""Folds that are fitted together get the means that each would get by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from esmc_pyro import default, objectives
+from esmc_pyro.default import Settings
+from esmc_pyro.folds import Folds
+from esmc_pyro.models import Bernoulli, LearnedMPU, Likelihood, Propensity
+
+CURVED = Settings(kernel="rbf", curvature=2.0, curve_lengthscale=0.5)
+
+
+def made(rows: int = 60, labels: int = 4, gaps: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 3, generator=generator, dtype=torch.float32)
+    z = x @ torch.randn(3, labels, generator=generator, dtype=torch.float32)
+    Y = (z + 0.5 * torch.randn(z.shape, generator=generator) > 0.5).float()
+    if gaps:
+        Y[torch.rand(Y.shape, generator=generator) < 0.2] = torch.nan
+    return x, Y
+
+
+def thirds(rows: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Rows that are held out, and the others."""
+    order = torch.arange(rows)
+    return [(order[k::3], order[order % 3 != k]) for k in range(3)]
+
+
+def one_by_one(x: torch.Tensor, Y: torch.Tensor, settings: Settings, *given: Any, **options: Any) -> torch.Tensor:
+    return torch.cat(
+        [
+            default.fit_settings(x[rest], Y[rest], settings, *given, spread=False, **options).predict(x[held])
+            for held, rest in thirds(len(x))
+        ]
+    )
+
+
+def together(folds: Folds, x: torch.Tensor, settings: Settings) -> torch.Tensor:
+    parts = thirds(len(x))
+    return folds.predict([x[rest] for _, rest in parts], [x[held] for held, _ in parts], settings)
+
+
+def folds_of(Y: torch.Tensor, *given: Any, **options: Any) -> Folds:
+    return Folds([Y[rest] for _, rest in thirds(len(Y))], *given, **options)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "likelihood"),
+    [
+        (Settings(), None),
+        (Settings(kernel="laplacian", amplitude=2.0, coupling=0.5), None),
+        (Settings(B=3.0), None),
+        (Settings(miss=0.3), None),
+        (Settings(), Bernoulli(lambda_=2.0)),
+        (Settings(), Propensity([0.3, 0.5, 0.7, 0.9])),
+        (Settings(), LearnedMPU(0.3)),
+        (CURVED, None),
+        (CURVED, LearnedMPU(0.3)),
+    ],
+)
+def test_folds_get_the_means_of_fits_one_by_one(settings: Settings, likelihood: Likelihood | None, gaps: bool) -> None:
+    x, Y = made(gaps=gaps)
+    z = together(folds_of(Y, likelihood), x, settings)
+    torch.testing.assert_close(z, one_by_one(x, Y, settings, likelihood), rtol=1e-3, atol=1e-3)
+    assert z.std() > 0.5
+
+
+@pytest.mark.parametrize("options", [{"pseudo": 7}, {"epochs": 3, "lr": 0.02}, {"seed": 5}])
+def test_folds_take_the_options_of_a_fit(options: dict[str, Any]) -> None:
+    x, Y = made()
+    z = together(folds_of(Y, **options), x, CURVED)
+    torch.testing.assert_close(z, one_by_one(x, Y, CURVED, **options), rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(z, together(folds_of(Y), x, CURVED), rtol=1e-2, atol=1e-2)
+
+
+def test_features_beyond_the_memory_are_made_a_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, Y = made()
+    kept = together(folds_of(Y, pseudo=20), x, CURVED)
+    monkeypatch.setattr(objectives.FrozenFeatures, "BUDGET", 20)
+    torch.testing.assert_close(together(folds_of(Y, pseudo=20), x, CURVED), kept, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_kept_of_the_last_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, Y = made()
+    folds, counts = folds_of(Y), {"first_layer": 0, "linear_layer": 0}
+    for name in counts:
+        inner = getattr(default, name)
+
+        def count(*given: Any, name: str = name, inner: Any = inner) -> Any:
+            counts[name] += 1
+            return inner(*given)
+
+        monkeypatch.setattr(default, name, count)
+    plain = replace(CURVED, curvature=0.0)
+    # of three folds: features once, a fit without f_z once for each amplitude; then features of another length-scale
+    tried = [plain, CURVED, replace(CURVED, curvature=1.0), replace(CURVED, amplitude=2.0)]
+    found = [together(folds, x, settings) for settings in tried]
+    assert counts == {"first_layer": 3, "linear_layer": 6}
+    tried.append(replace(CURVED, lengthscale=2.0))
+    found.append(together(folds, x, tried[-1]))
+    assert counts == {"first_layer": 6, "linear_layer": 9}
+    for settings, z in zip(tried, found, strict=True):
+        torch.testing.assert_close(together(folds_of(Y), x, settings), z, rtol=0, atol=0)
