@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from esmc_pyro.feature_map import FeatureMap
@@ -63,10 +64,11 @@ def member_weights(
     kept = np.arange(len(flat))
     begin = np.full(len(kept), 1 / len(kept))
     while True:
-        found = minimize(
-            loss, begin, (flat,), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept),
-            options={"ftol": 1e-12, "gtol": 1e-8},
-        ).x  # fmt: skip
+        with threadpool_limits(1):  # the threads of SciPy and PyTorch wait for each other: ten times slower on few rows
+            found = minimize(
+                loss, begin, (flat,), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept),
+                options={"ftol": 1e-12, "gtol": 1e-8},
+            ).x  # fmt: skip
         if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
             found = begin
         share = found / found.sum()
