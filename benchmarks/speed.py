@@ -1,7 +1,8 @@
 """Speed and memory: ``ESMC_DATA=... python benchmarks/speed.py``, on a machine that does nothing else.
 
 Training throughput beside GPyTorch's SVGP at equal M, batch, outputs and epochs; the epoch's share of this machine's
-matrix-multiply speed, measured in the same run; corel5k beside the MLP. Every line runs in a process of its own.
+matrix-multiply speed, measured in the same run; a candidate of the search, its folds fitted together and one by one;
+corel5k beside the MLP. Every line runs in a process of its own.
 Writes benchmarks/results/speed.md.
 """
 
@@ -81,6 +82,38 @@ def svgp_throughput() -> dict[str, float]:
     return {"rows_per_second": N * EPOCHS / (time.perf_counter() - begun)}
 
 
+def search_speed(rows: int = 391, features: int = 72, labels: int = 6) -> dict[str, float]:
+    """Seconds of a candidate of the search, its folds together, with and without features at hand, and one by one."""
+    import torch
+
+    from esmc_pyro import default, search
+    from esmc_pyro.folds import Folds
+
+    rng = np.random.default_rng(0)
+    X = torch.as_tensor(rng.standard_normal((rows, features)).astype(np.float32))
+    Y = torch.as_tensor((rng.random((rows, labels)) < 0.2).astype(np.float32))
+    parts = [search.hold_out(rows, 0, fold) for fold in range(search.fold_count(rows))]
+    x, y, held = ([part[k] for part in [(X[rest], Y[rest], X[held]) for held, rest in parts]] for k in range(3))
+    settings = [default.Settings(amplitude=amplitude) for amplitude in (1.0, 2.0, 4.0, 8.0)]
+    folds = Folds(y, pseudo=search.SEARCH_PSEUDO)
+    marks = [time.perf_counter()]
+    for one in settings:
+        folds.predict(x, held, one)
+        marks.append(time.perf_counter())
+    for one in settings:
+        for rest, labels_of_rest, new in zip(x, y, held, strict=True):
+            default.fit_settings(rest, labels_of_rest, one, pseudo=search.SEARCH_PSEUDO, spread=False).predict(new)
+        marks.append(time.perf_counter())
+    seconds = np.diff(marks)
+    again, alone = np.median(seconds[1:4]), np.median(seconds[5:])
+    return {"folds": len(parts), "first": seconds[0], "again": float(again), "alone": float(alone)}
+
+
+def search_speed_large() -> dict[str, float]:
+    """The same in the sizes of corel5k."""
+    return search_speed(3999, 100, 260)
+
+
 def corel5k_esmc(**options: Any) -> dict[str, float]:
     """The default on corel5k, search and calibration included."""
     from esmc_pyro import ESMCClassifier, load_dataset
@@ -148,6 +181,8 @@ PARTS = {
         esmc_throughput,
         esmc_throughput_large,
         svgp_throughput,
+        search_speed,
+        search_speed_large,
         corel5k_esmc,
         corel5k_esmc_unsearched,
         corel5k_esmc_small,
@@ -195,6 +230,15 @@ def main() -> None:
         f"Matrix products: {peak:.0f} gigaflops measured; an epoch runs at {large['gigaflops']:.0f} "
         f"({large['gigaflops'] / peak:.0%}, {large['peak_mib']:.0f} MiB) with M = N = {LARGE}, as the default does, at "
         f"{ours['gigaflops']:.0f} ({ours['gigaflops'] / peak:.0%}) with M = {M}.\n",
+        "A candidate of the search, seconds:\n",
+        "| in the sizes of | folds | together | together, features at hand | one by one | ratio |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {title} | {part['folds']} | {part['first']:.2f} | {part['again']:.2f} | {part['alone']:.2f} | "
+            f"{part['alone'] / part['again']:.1f} |"
+            for title, part in (("emotions", found["search_speed"]), ("corel5k", found["search_speed_large"]))
+        ),
+        "",
         "corel5k:\n",
         "| | seconds | AUC | peak MiB |\n|---|---|---|---|",
         *(
