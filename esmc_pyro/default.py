@@ -45,6 +45,7 @@ from esmc_pyro.relevance import feature_weights
 from esmc_pyro.search_memory import key_of
 from esmc_pyro.stack import Member, Stack
 from esmc_pyro.tensor_file import fingerprint
+from esmc_pyro.threads import few_threads
 
 WIDTH = 1024  # latent dimensions at most
 FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at most
@@ -187,11 +188,13 @@ def fit_means(
 ) -> Posterior:  # fmt: skip
     """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
     X = X[: len(Y)]  # unlabelled rows say nothing about the means
-    return fit_svi(
-        guide.model, X, Y, guide=guide, objective=objective, batch_size=batch_size(len(X)), lr=lr, seed=seed,
-        epochs=epoch_count(len(X), EPOCHS, LEAST_STEPS) if epochs is None else epochs,
-        optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress, checkpoint=checkpoint,
-    )  # fmt: skip
+    rows = batch_size(len(X))
+    with few_threads(rows * guide.v_loc(guide.model.layers[0]).numel()):
+        return fit_svi(
+            guide.model, X, Y, guide=guide, objective=objective, batch_size=rows, lr=lr, seed=seed,
+            epochs=epoch_count(len(X), EPOCHS, LEAST_STEPS) if epochs is None else epochs,
+            optimizer=partial(torch.optim.Adam, fused=True), clip=None, progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
 
 
 def start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from esmc_pyro import default
@@ -27,10 +26,7 @@ from esmc_pyro.inference.schedules import SCHEDULES
 from esmc_pyro.models import Layer, Likelihood
 from esmc_pyro.objectives import FrozenFeatures
 from esmc_pyro.randomness import seeded
-
-# multiplications in a step's largest product, below which one thread is as fast as two, and far faster where others
-# want the processors too: threads wait for each other at every call
-SMALL_STEP = 10_000_000
+from esmc_pyro.threads import few_threads
 
 
 @dataclass
@@ -158,10 +154,9 @@ class Folds:
             return value.sum()
 
         batches = -(-N // default.batch_size(N))
-        threads = 1 if v.numel() * N / batches < SMALL_STEP else None
         stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
         scheduler = SCHEDULES["one_cycle"](stepper, lr, epochs * batches)
-        with seeded(self._seed), threadpool_limits(threads):
+        with seeded(self._seed), few_threads(v.numel() * N / batches):
             for _ in range(epochs):
                 for rows in torch.randperm(N).tensor_split(batches):
                     a = first.features(rows)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from esmc_pyro.models import rules
 from esmc_pyro.models.linalg import add_to_diagonal
+from esmc_pyro.threads import few_threads
 
 ROWS = 1500  # rows at most
 FEATURES = 4096  # more features are not weighted: a step would take seconds
@@ -75,19 +76,20 @@ def feature_weights(X: Tensor, Y: Tensor, seed: int = 0) -> npt.NDArray[np.float
     log_noise = x.new_zeros(()).requires_grad_()
     optimizer = torch.optim.Adam([log_weights, log_noise], lr=LR)
     best, found = -torch.inf, log_weights.detach().clone()
-    for _ in range(STEPS if T.numel() else 0):  # labels that do not vary say nothing of any feature
-        K = kernel_matrix(x, log_weights)
-        now = evidence(K.detach(), log_noise.detach(), T)
-        if now is None or not torch.isfinite(now[0]):
-            break
-        value = float(now[0] - log_weights.detach().square().sum() / (2 * SPREAD**2))
-        if value > best:
-            best, found = value, log_weights.detach().clone()
-        optimizer.zero_grad()
-        K.backward(-now[1])
-        assert log_weights.grad is not None
-        log_weights.grad += log_weights.detach() / SPREAD**2
-        log_noise.grad = -now[2]
-        optimizer.step()
+    with few_threads(len(x) ** 3 / 3):
+        for _ in range(STEPS if T.numel() else 0):  # labels that do not vary say nothing of any feature
+            K = kernel_matrix(x, log_weights)
+            now = evidence(K.detach(), log_noise.detach(), T)
+            if now is None or not torch.isfinite(now[0]):
+                break
+            value = float(now[0] - log_weights.detach().square().sum() / (2 * SPREAD**2))
+            if value > best:
+                best, found = value, log_weights.detach().clone()
+            optimizer.zero_grad()
+            K.backward(-now[1])
+            assert log_weights.grad is not None
+            log_weights.grad += log_weights.detach() / SPREAD**2
+            log_noise.grad = -now[2]
+            optimizer.step()
     weights = found.exp()
     return (weights / weights.mean()).float().numpy()

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from esmc_pyro.feature_map import FeatureMap
@@ -29,6 +28,7 @@ from esmc_pyro.models.kernels import kernel_matrix
 from esmc_pyro.objectives import propagate
 from esmc_pyro.posterior import SITES, Posterior
 from esmc_pyro.randomness import seeded
+from esmc_pyro.threads import few_threads
 from esmc_pyro.validation import check_number
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def member_weights(
     kept = np.arange(len(flat))
     begin = np.full(len(kept), 1 / len(kept))
     while True:
-        with threadpool_limits(1):  # the threads of SciPy and PyTorch wait for each other: ten times slower on few rows
+        with few_threads(0):  # many small calls, of SciPy's threads and PyTorch's in turn
             found = minimize(
                 loss, begin, (flat,), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept),
                 options={"ftol": 1e-12, "gtol": 1e-8},
