@@ -248,8 +248,8 @@ class MAPLoss(nn.Module):
         return 0.5 * self.kl_weight * v.square().sum()
 
 
-def curvature(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
-    """``-d^2 ln p(y | z) / dz^2``, elementwise, not below 0 (where the density is not log-concave): n x K."""
+def information(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
+    """What ``y`` tells of ``z``, ``-d^2 ln p(y | z) / dz^2``, elementwise, not below 0 (where the density is not log-concave): n x K."""
     with torch.enable_grad():
         z = z.detach().requires_grad_()
         slope = torch.autograd.grad(likelihood.log_prob(y, z).sum(), z, create_graph=True)[0]
@@ -268,7 +268,7 @@ def laplace_spread(
 ) -> None:
     """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
 
-    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the curvature of ``-ln p(y_n | z_n)`` in output ``o``
+    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the ``information`` of ``y_n`` about output ``o``
     (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
     mean ``W``.
     """
@@ -280,7 +280,7 @@ def laplace_spread(
         y, known = observed(Y, rows)
         a = layers[0].features(X[rows]) if features is None else features(X, rows)
         z, inputs = plug_in_z(model, guide, X[rows], a @ guide.v_loc(layers[0]).mT)
-        h = known * curvature(model.likelihood, y, z)
+        h = known * information(model.likelihood, y, z)
         if inputs is not None:
             totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)
             weight = getattr(layers[-1].mean, "weight", None)

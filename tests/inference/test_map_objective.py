@@ -10,7 +10,7 @@ from tiny import shake, tiny_data, tiny_model
 
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.models import EEOE, MPU, Bernoulli, Experts, Gaussian, Likelihood, rules
-from esmc_pyro.objectives import MAP, CollapsedELBO, FrozenFeatures, curvature, laplace_spread
+from esmc_pyro.objectives import MAP, CollapsedELBO, FrozenFeatures, information, laplace_spread
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -128,13 +128,13 @@ def test_features_beyond_the_budget_are_not_kept(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(1.7), EEOE(4, 0.8), MPU(0.3), Gaussian(0.4), Experts(3)])
-def test_curvature_against_finite_differences(likelihood: Likelihood) -> None:
+def test_information_against_finite_differences(likelihood: Likelihood) -> None:
     z, y = torch.linspace(-2, 2, 9), (torch.arange(9) % 2).double()
     step = 1e-4
     second = (
         likelihood.log_prob(y, z + step) - 2 * likelihood.log_prob(y, z) + likelihood.log_prob(y, z - step)
     ) / step**2
-    assert torch.allclose(curvature(likelihood, y, z), (-second).clamp(min=0), atol=1e-5, rtol=1e-4)
+    assert torch.allclose(information(likelihood, y, z), (-second).clamp(min=0), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(0.05), Gaussian(0.8)])

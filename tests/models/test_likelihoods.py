@@ -31,7 +31,7 @@ from esmc_pyro.models import (
     observed,
 )
 from esmc_pyro.models.likelihoods import ExpertsAgreement
-from esmc_pyro.objectives import curvature
+from esmc_pyro.objectives import information
 
 BINARY = [case for case, (name, _) in LIKELIHOOD_CASES.items() if name not in ("experts", "gaussian")]
 z_grid = torch.linspace(-4, 4, 9, dtype=torch.float64).unsqueeze(1).expand(9, 4)  # K = 4 labels
@@ -244,8 +244,8 @@ def test_extreme_z_has_finite_values_slopes_and_curvatures_in_float32(likelihood
     assert torch.isfinite(total)
     assert torch.isfinite(z.grad).all()
     assert all(torch.isfinite(parameter.grad).all() for parameter in likelihood.parameters() if parameter.requires_grad)
-    exact = curvature(copy.deepcopy(likelihood).double(), y.double(), far.double())
-    assert torch.allclose(curvature(likelihood, y, far).double(), exact, atol=1e-2, rtol=1e-2)
+    exact = information(copy.deepcopy(likelihood).double(), y.double(), far.double())
+    assert torch.allclose(information(likelihood, y, far).double(), exact, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
