@@ -249,7 +249,10 @@ class MAPLoss(nn.Module):
 
 
 def information(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
-    """What ``y`` tells of ``z``, ``-d^2 ln p(y | z) / dz^2``, elementwise, not below 0 (where the density is not log-concave): n x K."""
+    """What ``y`` tells of ``z``: ``-d^2 ln p(y | z) / dz^2``, elementwise (n x K).
+
+    Not below 0, as it would be where the density is not log-concave.
+    """
     with torch.enable_grad():
         z = z.detach().requires_grad_()
         slope = torch.autograd.grad(likelihood.log_prob(y, z).sum(), z, create_graph=True)[0]
