@@ -95,7 +95,7 @@ def search_speed(rows: int = 391, features: int = 72, labels: int = 6) -> dict[s
     parts = [search.hold_out(rows, 0, fold) for fold in range(search.fold_count(rows))]
     x, y, held = ([part[k] for part in [(X[rest], Y[rest], X[held]) for held, rest in parts]] for k in range(3))
     settings = [default.Settings(amplitude=amplitude) for amplitude in (1.0, 2.0, 4.0, 8.0)]
-    folds = Folds(y, pseudo=search.SEARCH_PSEUDO)
+    folds = Folds(torch.stack(y), pseudo=search.SEARCH_PSEUDO)
     marks = [time.perf_counter()]
     for one in settings:
         folds.predict(x, held, one)

@@ -189,7 +189,10 @@ def fit_means(
     """Move the guide's means to the most probable ones; ``epochs=None`` is ``EPOCHS``, or ``LEAST_STEPS`` if more."""
     X = X[: len(Y)]  # unlabelled rows say nothing about the means
     rows = batch_size(len(X))
-    with few_threads(rows * guide.v_loc(guide.model.layers[0]).numel()):
+    largest = max(
+        layer.outputs * max(layer.pseudo_count, layer.pseudo_instances.shape[1]) for layer in guide.model.layers
+    )
+    with few_threads(rows * largest):
         return fit_svi(
             guide.model, X, Y, guide=guide, objective=objective, batch_size=rows, lr=lr, seed=seed,
             epochs=epoch_count(len(X), EPOCHS, LEAST_STEPS) if epochs is None else epochs,

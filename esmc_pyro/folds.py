@@ -13,6 +13,7 @@ The whitened features ``A``, which hold all the cubic work, are kept while only 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,22 +63,37 @@ class _Fit:
     v_z: Tensor | None = None
 
 
+def _all_features(layers: Sequence[Layer], x: Sequence[Tensor]) -> Tensor | None:
+    """``A(x)`` of all folds in one tensor, G x n x M."""
+    made: Tensor | None = None
+    for place, (layer, rows) in enumerate(zip(layers, x, strict=True)):
+        part = FrozenFeatures(layer).whole(rows)
+        if part is None or len(x) == 1:
+            return None if part is None else part.unsqueeze(0)
+        made = part.new_empty(len(x), *part.shape) if made is None else made
+        made[place] = part
+    return made
+
+
 class Folds:
-    """Labels ``Y`` (n x K) of each fold, and how models are fitted to them: arguments as in ``default.fit_settings``.
+    """Labels ``Y`` (G x n x K) of all folds, and how models are fitted to them, as in ``default.fit_settings``.
 
     What was fitted last is kept: the features of its first layers, and its means without ``f_z``, from which those with
     one go on.
     """
 
     def __init__(
-        self, Y: Sequence[Tensor], likelihood: Likelihood | None = None, *, pseudo: int | None = None,
+        self, Y: Tensor, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
         epochs: int | None = None, lr: float = default.LR, seed: int = 0,
     ) -> None:  # fmt: skip
-        self._Y = torch.stack([*Y]).to(torch.float32)  # as mapped features are
-        self._y, known = torch.nan_to_num(self._Y), ~torch.isnan(self._Y)
-        self._known = None if known.all() else known
+        if likelihood is not None:
+            likelihood.check_labels(Y.shape[2])
+        self._Y = self._y = Y.to(torch.float32)  # as mapped features are
+        self._known: Tensor | None = None
+        if torch.isnan(Y).any():
+            self._y, self._known = torch.nan_to_num(self._Y), ~torch.isnan(self._Y)
         self._likelihood, self._pseudo, self._epochs, self._lr, self._seed = likelihood, pseudo, epochs, lr, seed
-        self._first: tuple[Any, _First] | None = None
+        self._first: tuple[tuple[Any, ...], _First] | None = None
         self._plain: tuple[Settings, _Fit] | None = None
 
     @torch.no_grad()
@@ -94,15 +110,12 @@ class Folds:
         return torch.cat(parts)
 
     def _first_layers(self, x: Sequence[Tensor], settings: Settings) -> _First:
-        key = settings.features, settings.relevance, settings.kernel, settings.lengthscale
-        if self._first is None or self._first[0] != key:
+        key = settings.kernel, settings.lengthscale
+        if self._first is None or self._first[0] != key or not all(map(operator.is_, self._first[1].rows, x)):
             self._first = self._plain = None  # before the next are made: they may fill the memory
             L, M = min(self._Y.shape[2], default.WIDTH), default.pseudo_count(len(x[0]), self._pseudo)
             layers = [default.first_layer(rows, L, settings, M, self._seed) for rows in x]
-            parts = [FrozenFeatures(layer).whole(rows) for layer, rows in zip(layers, x, strict=True)]
-            made = [part for part in parts if part is not None]
-            whole = None if len(made) < len(x) else made[0].unsqueeze(0) if len(x) == 1 else torch.stack(made)
-            self._first = key, _First(layers, x, whole)
+            self._first = key, _First(layers, x, _all_features(layers, x))
         return self._first[1]
 
     def _fit_plain(self, first: _First, settings: Settings) -> _Fit:
@@ -136,6 +149,8 @@ class Folds:
         N, v, v_z, likelihoods = self._Y.shape[1], fit.v, fit.v_z, fit.likelihoods
         W = torch.stack([layer.mean.weight for layer in fit.layers])
         b = torch.stack([layer.mean.offset for layer in fit.layers]).unsqueeze(1)
+        for likelihood, y in zip(likelihoods, self._y, strict=True):  # some make their parameters at the first call
+            likelihood.log_prob(y[:2], torch.zeros_like(y[:2]))
         learned = [p for likelihood in likelihoods for p in likelihood.parameters() if p.requires_grad]
         further = [p.requires_grad_() for p in (b, *(() if v_z is None else (v_z,)), *learned)]
         factors = [layer.factor() for layer in fit.layers]
@@ -147,8 +162,8 @@ class Folds:
             y = self._y.index_select(1, rows)
             if learned:
                 value = torch.stack([l.log_prob(*pair) for l, *pair in zip(likelihoods, y, z, strict=True)])
-            else:
-                value = likelihoods[0].log_prob(y, z)
+            else:  # n x K, as likelihoods know it
+                value = likelihoods[0].log_prob(y.flatten(0, 1), z.flatten(0, 1)).view_as(z)
             if self._known is not None:
                 value = torch.where(self._known.index_select(1, rows), value, value.new_zeros(()))
             return value.sum()
@@ -156,21 +171,23 @@ class Folds:
         batches = -(-N // default.batch_size(N))
         stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
         scheduler = SCHEDULES["one_cycle"](stepper, lr, epochs * batches)
-        with seeded(self._seed), few_threads(v.numel() * N / batches):
+        with seeded(self._seed), few_threads(N / batches * max(v.numel(), W.numel())):
             for _ in range(epochs):
                 for rows in torch.randperm(N).tensor_split(batches):
                     a = first.features(rows)
                     c = a @ v.mT
                     with torch.enable_grad():
-                        slopes = torch.autograd.grad(log_prob(rows, c.requires_grad_()), [c, *further])
+                        value = log_prob(rows, c.requires_grad_())
+                        slopes = torch.autograd.grad(value, [c, *further], allow_unused=True)
                     # of the objective per row: the prior's share and that of the labels, as many as are in the batch
                     v.grad = torch.baddbmm(v, slopes[0].mT, a, beta=1 / N, alpha=-1 / len(rows))
                     for parameter, slope in zip(further, slopes[1:], strict=True):
-                        # a fused step takes numbers in the order in which they lie in memory
-                        parameter.grad = slope.contiguous() / -len(rows)
+                        if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
+                            parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))
                     if v_z is not None:
                         v_z.grad += v_z / N
                     stepper.step()
                     scheduler.step()
+        v.grad = None  # v is kept, this need not be
         for layer, offset in zip(fit.layers, b.detach(), strict=True):
             layer.mean.offset.data = offset.squeeze(0)

@@ -91,7 +91,7 @@ class Judge:
 
     ``fitted`` pseudo-instances will the models have that are fitted to all rows; None leaves the length-scale alone.
     ``epochs`` and ``lr`` are ``default.fit_settings``'s. Ctrl-C ends the judging: settings that have no score by then
-    have the lowest.
+    have the lowest, as have those whose ``z`` are not finite or that have no Cholesky factor.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Judge:
     ) -> None:  # fmt: skip
         self.interrupted = False
         self._X, self._Y, self._folds, self._section = X, Y, folds, section
-        self._Y_rest = [Y[torch.as_tensor(rest)] for _, rest in folds]
+        self._Y_rest = Y[torch.as_tensor(np.stack([rest for _, rest in folds]))]
         self.Y_held = torch.cat([Y[held] for held, _ in folds])
         self._likelihood, self._seed, self._project, self._progress = likelihood, seed, project, progress
         self._fits = Folds(self._Y_rest, likelihood, pseudo=pseudo, epochs=epochs, lr=lr, seed=seed)

@@ -76,7 +76,7 @@ def feature_weights(X: Tensor, Y: Tensor, seed: int = 0) -> npt.NDArray[np.float
     log_noise = x.new_zeros(()).requires_grad_()
     optimizer = torch.optim.Adam([log_weights, log_noise], lr=LR)
     best, found = -torch.inf, log_weights.detach().clone()
-    with few_threads(len(x) ** 3 / 3):
+    with few_threads(len(x) ** 2 * max(len(x) / 3, x.shape[1])):
         for _ in range(STEPS if T.numel() else 0):  # labels that do not vary say nothing of any feature
             K = kernel_matrix(x, log_weights)
             now = evidence(K.detach(), log_noise.detach(), T)

@@ -63,20 +63,20 @@ def member_weights(
 
     kept = np.arange(len(flat))
     begin = np.full(len(kept), 1 / len(kept))
-    while True:
-        with few_threads(0):  # many small calls, of SciPy's threads and PyTorch's in turn
+    with few_threads(flat.numel()):
+        while True:
             found = minimize(
                 loss, begin, (flat,), "L-BFGS-B", jac=True, bounds=[(0, None)] * len(kept),
                 options={"ftol": 1e-12, "gtol": 1e-8},
             ).x  # fmt: skip
-        if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
-            found = begin
-        share = found / found.sum()
-        if share.min() >= min(LEAST_WEIGHT, share.max()) and (most is None or len(share) <= most):
-            break
-        stays = share > 0
-        stays[share.argmin()] = False
-        kept, begin, flat = kept[stays], found[stays], flat[torch.from_numpy(stays)]
+            if not found.sum() > 0:  # zero suits the labels better than any z: nothing to tell the members apart
+                found = begin
+            share = found / found.sum()
+            if share.min() >= min(LEAST_WEIGHT, share.max()) and (most is None or len(share) <= most):
+                break
+            stays = share > 0
+            stays[share.argmin()] = False
+            kept, begin, flat = kept[stays], found[stays], flat[torch.from_numpy(stays)]
     chosen = np.zeros(len(z))
     chosen[kept] = share
     return chosen

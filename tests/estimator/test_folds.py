@@ -41,13 +41,44 @@ def one_by_one(x: torch.Tensor, Y: torch.Tensor, settings: Settings, *given: Any
     )
 
 
+Rows = tuple[list[torch.Tensor], list[torch.Tensor]]
+
+
+def parted(x: torch.Tensor) -> Rows:
+    return [x[rest] for _, rest in thirds(len(x))], [x[held] for held, _ in thirds(len(x))]
+
+
 def together(folds: Folds, x: torch.Tensor, settings: Settings) -> torch.Tensor:
-    parts = thirds(len(x))
-    return folds.predict([x[rest] for _, rest in parts], [x[held] for held, _ in parts], settings)
+    return folds.predict(*parted(x), settings)
+
+
+class Weighted(Bernoulli):
+    """The first label counts three times; written for labels n x K."""
+
+    def log_prob(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        _, labels = z.shape
+        weight = torch.ones(labels)
+        weight[0] = 3.0
+        return super().log_prob(y, z) * weight
+
+
+class Shifted(Bernoulli):
+    """A number for each label that is learned, its memory not in the order of its indices, and one that plays no part;
+    the first is made when it is first needed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(3))
+
+    def log_prob(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "shift"):
+            self.shift = torch.nn.Parameter(torch.zeros(2, z.shape[-1]).mT)
+        return super().log_prob(y, z * (1 + self.shift[:, 0]) + self.shift[:, 1])
 
 
 def folds_of(Y: torch.Tensor, *given: Any, **options: Any) -> Folds:
-    return Folds([Y[rest] for _, rest in thirds(len(Y))], *given, **options)
+    return Folds(torch.stack([Y[rest] for _, rest in thirds(len(Y))]), *given, **options)
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -61,6 +92,8 @@ def folds_of(Y: torch.Tensor, *given: Any, **options: Any) -> Folds:
         (Settings(), Bernoulli(lambda_=2.0)),
         (Settings(), Propensity([0.3, 0.5, 0.7, 0.9])),
         (Settings(), LearnedMPU(0.3)),
+        (Settings(), Weighted()),
+        (Settings(), Shifted()),
         (CURVED, None),
         (CURVED, LearnedMPU(0.3)),
     ],
@@ -87,9 +120,12 @@ def test_features_beyond_the_memory_are_made_a_batch_at_a_time(monkeypatch: pyte
     torch.testing.assert_close(together(folds_of(Y, pseudo=20), x, CURVED), kept, rtol=1e-3, atol=1e-3)
 
 
-def test_what_is_kept_of_the_last_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("likelihood", [None, LearnedMPU(0.3)])
+def test_what_is_kept_of_the_last_fit_changes_nothing(
+    likelihood: Likelihood | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, Y = made()
-    folds, counts = folds_of(Y), {"first_layer": 0, "linear_layer": 0}
+    folds, counts = folds_of(Y, likelihood), {"first_layer": 0, "linear_layer": 0}
     for name in counts:
         inner = getattr(default, name)
 
@@ -98,13 +134,23 @@ def test_what_is_kept_of_the_last_fit_changes_nothing(monkeypatch: pytest.Monkey
             return inner(*given)
 
         monkeypatch.setattr(default, name, count)
-    plain = replace(CURVED, curvature=0.0)
+    rows, plain = parted(x), replace(CURVED, curvature=0.0)
     # of three folds: features once, a fit without f_z once for each amplitude; then features of another length-scale
     tried = [plain, CURVED, replace(CURVED, curvature=1.0), replace(CURVED, amplitude=2.0)]
-    found = [together(folds, x, settings) for settings in tried]
+    found = [folds.predict(*rows, settings) for settings in tried]
     assert counts == {"first_layer": 3, "linear_layer": 6}
     tried.append(replace(CURVED, lengthscale=2.0))
-    found.append(together(folds, x, tried[-1]))
+    found.append(folds.predict(*rows, tried[-1]))
     assert counts == {"first_layer": 6, "linear_layer": 9}
     for settings, z in zip(tried, found, strict=True):
-        torch.testing.assert_close(together(folds_of(Y), x, settings), z, rtol=0, atol=0)
+        torch.testing.assert_close(together(folds_of(Y, likelihood), x, settings), z, rtol=0, atol=0)
+    # other rows, the same settings
+    other = folds.predict(*parted(2 * x), replace(tried[-1], features="other"))
+    torch.testing.assert_close(other, together(folds_of(Y, likelihood), 2 * x, tried[-1]), rtol=0, atol=0)
+    assert not torch.equal(folds.predict(*parted(x.square()), tried[-1]), other)
+
+
+def test_a_likelihood_for_other_labels_is_refused_at_once() -> None:
+    _, Y = made()
+    with pytest.raises(ValueError, match="must be for the model's 4 labels; got one for 3"):
+        folds_of(Y, Propensity([0.3, 0.5, 0.7]))
