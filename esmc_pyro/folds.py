@@ -16,7 +16,7 @@ import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from esmc_pyro import default
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.schedules import SCHEDULES
 from esmc_pyro.models import Layer, Likelihood
+from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import FrozenFeatures
 from esmc_pyro.randomness import seeded
 from esmc_pyro.threads import few_threads
@@ -61,6 +62,11 @@ class _Fit:
     likelihoods: list[Likelihood]
     v: Tensor
     v_z: Tensor | None = None
+
+    @property
+    def means(self) -> list[Linear]:
+        """``c W + b`` of all folds."""
+        return [cast(Linear, layer.mean) for layer in self.layers]
 
 
 def _all_features(layers: Sequence[Layer], x: Sequence[Tensor]) -> Tensor | None:
@@ -104,9 +110,10 @@ class Folds:
         if settings.curvature:
             fit = self._fit_curve(first, fit, settings)
         parts = []
-        for place, (layer, last, rows) in enumerate(zip(first.layers, fit.layers, held, strict=True)):
+        for place, (layer, rows) in enumerate(zip(first.layers, held, strict=True)):
             c = layer.predict_whitened(rows, fit.v[place])
-            parts.append(last.offset(c) if fit.v_z is None else last.predict_whitened(c, fit.v_z[place]))
+            last, mean = fit.layers[place], fit.means[place]
+            parts.append(mean(c) if fit.v_z is None else last.predict_whitened(c, fit.v_z[place]))
         return torch.cat(parts)
 
     def _first_layers(self, x: Sequence[Tensor], settings: Settings) -> _First:
@@ -136,8 +143,8 @@ class Folds:
         """The same gone on with ``f_z``; ``plain`` stays as it is."""
         G, N, K = self._Y.shape
         layers = [
-            default.curved_layer(c, copy.deepcopy(layer.mean), settings, self._seed)
-            for layer, c in zip(plain.layers, first.outputs(plain.v), strict=True)
+            default.curved_layer(c, copy.deepcopy(mean), settings, self._seed)
+            for mean, c in zip(plain.means, first.outputs(plain.v), strict=True)
         ]
         v_z = self._Y.new_zeros(G, K, layers[0].pseudo_count)
         fit = _Fit(layers, copy.deepcopy(plain.likelihoods), plain.v.clone(), v_z)
@@ -147,8 +154,8 @@ class Folds:
     def _train(self, first: _First, fit: _Fit, epochs: int, lr: float) -> None:
         """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``."""
         N, v, v_z, likelihoods = self._Y.shape[1], fit.v, fit.v_z, fit.likelihoods
-        W = torch.stack([layer.mean.weight for layer in fit.layers])
-        b = torch.stack([layer.mean.offset for layer in fit.layers]).unsqueeze(1)
+        W = torch.stack([mean.weight for mean in fit.means])
+        b = torch.stack([mean.offset for mean in fit.means]).unsqueeze(1)
         for likelihood, y in zip(likelihoods, self._y, strict=True):  # some make their parameters at the first call
             likelihood.log_prob(y[:2], torch.zeros_like(y[:2]))
         learned = [p for likelihood in likelihoods for p in likelihood.parameters() if p.requires_grad]
@@ -183,11 +190,10 @@ class Folds:
                     v.grad = torch.baddbmm(v, slopes[0].mT, a, beta=1 / N, alpha=-1 / len(rows))
                     for parameter, slope in zip(further, slopes[1:], strict=True):
                         if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
-                            parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))
-                    if v_z is not None:
-                        v_z.grad += v_z / N
+                            prior = parameter / N if parameter is v_z else 0.0
+                            parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows) + prior)
                     stepper.step()
                     scheduler.step()
         v.grad = None  # v is kept, this need not be
-        for layer, offset in zip(fit.layers, b.detach(), strict=True):
-            layer.mean.offset.data = offset.squeeze(0)
+        for mean, offset in zip(fit.means, b.detach(), strict=True):
+            mean.offset.data = offset.squeeze(0)

@@ -143,7 +143,8 @@ class Judge:
 
     def _judge(self, settings: Settings) -> None:
         try:
-            z = self._fits.predict(*zip(*self._features(settings), strict=True), settings)
+            x, held = zip(*self._features(settings), strict=True)
+            z = self._fits.predict(x, held, settings)
         except NotPositiveDefiniteError:  # hopeless settings, not a reason to end the search
             z = torch.full_like(self.Y_held, torch.nan)
         score = held_out_score(self.Y_held, z) if torch.isfinite(z).all() else -np.inf
