@@ -173,7 +173,8 @@ class Folds:
                 value = likelihoods[0].log_prob(y.flatten(0, 1), z.flatten(0, 1)).view_as(z)
             if self._known is not None:
                 value = torch.where(self._known.index_select(1, rows), value, value.new_zeros(()))
-            return value.sum()
+            # the rows' share of the prior of f_z; that of c has its place in the gradient
+            return value.sum() if v_z is None else value.sum() - len(rows) / (2 * N) * v_z.square().sum()
 
         batches = -(-N // default.batch_size(N))
         stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
@@ -190,8 +191,7 @@ class Folds:
                     v.grad = torch.baddbmm(v, slopes[0].mT, a, beta=1 / N, alpha=-1 / len(rows))
                     for parameter, slope in zip(further, slopes[1:], strict=True):
                         if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
-                            prior = parameter / N if parameter is v_z else 0.0
-                            parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows) + prior)
+                            parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))
                     stepper.step()
                     scheduler.step()
         v.grad = None  # v is kept, this need not be
