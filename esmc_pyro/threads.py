@@ -21,8 +21,8 @@ def few_threads(multiplications: float) -> Iterator[None]:
     """A block of calls with so many multiplications in the largest: of small ones, on one thread.
 
     Threads wait for each other at the end of every call, and while they wait they keep a processor: where others want
-    it too, small calls on two threads were fifty times slower than on one. Fits may run in several of Python's threads:
-    each leaves the number that the first found.
+    it too, small calls are held up again and again. Fits may run in several of Python's threads: each leaves the number
+    that the first found.
     """
     global _inside, _before
     if multiplications >= SMALL:
