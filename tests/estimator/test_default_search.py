@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ctrl_c import stop_at
 from scipy import sparse
 
 from esmc_pyro import ESMCClassifier, default, folds, judge, search
@@ -31,19 +32,6 @@ def _few_candidates(_short_search: None, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(search, "CANDIDATES", GROUPS)
     monkeypatch.setattr(default, "EPOCHS", 2)
     monkeypatch.setattr(default, "CURVED_EPOCHS", 1)
-
-
-def stop_at(patch: pytest.MonkeyPatch, home: Any, name: str, call: int) -> Iterator[int]:
-    """Ctrl-C in the ``call``-th call of ``home.name``, counted from one; gives the count."""
-    inner, calls = getattr(home, name), itertools.count(1)
-
-    def stop(*args: Any, **options: Any) -> Any:
-        if next(calls) == call:
-            raise KeyboardInterrupt
-        return inner(*args, **options)
-
-    patch.setattr(home, name, stop)
-    return calls
 
 
 def choose(X: np.ndarray, Y: np.ndarray, **options: Any) -> judge.Search:

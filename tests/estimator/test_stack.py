@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from ctrl_c import stop_at
 from fitted import data, fitted, quick
 from scipy.special import expit
 
@@ -269,16 +270,8 @@ def test_a_search_that_was_interrupted_is_gone_on_with(make_data: Make, monkeypa
     """What is fitted after Ctrl-C in the search is not what the whole search fits; the checkpoint bears both."""
     X, Y = make_data(60)
     whole = ESMCClassifier().fit(X, Y)
-    calls = itertools.count()
     with monkeypatch.context() as patch:
-        fit = Folds.predict
-
-        def cut(*args: object) -> torch.Tensor:
-            if next(calls) == 2:
-                raise KeyboardInterrupt
-            return fit(*args)
-
-        patch.setattr(Folds, "predict", cut)
+        stop_at(patch, Folds, "predict", 3)
         early = ESMCClassifier().fit(X, Y, checkpoint=tmp_path / "c")
     assert len(early.search_) < len(whole.search_)
     assert len(early.stack_.members) == 1
