@@ -228,8 +228,8 @@ def main() -> None:
         f"| ratio | {ours['rows_per_second'] / theirs['rows_per_second']:.1f} | |\n",
         "GPyTorch learns the scales of its kernel as well; the default's are chosen before the fit.\n",
         f"The median epoch beside matrix products in the same process: {large['gigaflops']:.0f} of "
-        f"{large['products']:.0f} gigaflops ({large['gigaflops'] / large['products']:.0%}) with M = N = {LARGE}, as the "
-        f"default does ({large['peak_mib']:.0f} MiB), {ours['gigaflops']:.0f} of {ours['products']:.0f} "
+        f"{large['products']:.0f} gigaflops ({large['gigaflops'] / large['products']:.0%}) with M = N = {LARGE}, as "
+        f"the default does ({large['peak_mib']:.0f} MiB), {ours['gigaflops']:.0f} of {ours['products']:.0f} "
         f"({ours['gigaflops'] / ours['products']:.0%}) with M = {M}.\n",
         "A candidate of the search, seconds:\n",
         "| in the sizes of | folds | together | together, features at hand | one by one | ratio |",
