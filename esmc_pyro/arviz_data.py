@@ -18,9 +18,9 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from esmc_pyro.guides import DoublyStochasticGuide, Guide
+from esmc_pyro.guides import Guide
 from esmc_pyro.guides.draws import DrawsGuide
-from esmc_pyro.models import ESMC, Gaussian, Likelihood, observed
+from esmc_pyro.models import ESMC, Likelihood, observed
 from esmc_pyro.pointwise import UNITS, log_likelihood
 from esmc_pyro.randomness import seeded
 from esmc_pyro.validation import check_choice, check_labels, check_number
@@ -72,7 +72,7 @@ def to_arviz(
     leaves out ``f`` and ``u``, which take most of the room in models with many pseudo-instances.
 
     ``posterior``, ``prior``       ``f_c``, ``u_c``, ``c``, ..., ``z``, ``suitability`` (``sigma(lambda z)``)
-    ``posterior_predictive``       ``y``, drawn given that it is 0 or 1 (``Gaussian``: as it comes)
+    ``posterior_predictive``       ``y``, drawn given that it is 0 or 1 (a density: as it comes)
     ``log_likelihood``             ``y_known``: a number for each known entry of ``Y``, unknown ones are not in it, or,
                                    with ``unit="instances"``, ``y_instance``: one for each row with a known entry. What
                                    lies between functions and labels is integrated out (``esmc_pyro.pointwise``,
@@ -142,8 +142,8 @@ def dimensions(model: ESMC) -> dict[str, list[str]]:
 
 
 def replicate(likelihood: Likelihood, z: Tensor) -> Tensor:
-    """Labels drawn given ``z``, and given that they are 0 or 1, as in data; for ``Gaussian`` as they come."""
-    if isinstance(likelihood, Gaussian):
+    """Labels drawn given ``z``, and given that they are 0 or 1, as in data; of a density as they come."""
+    if likelihood.is_density:
         return likelihood.distribution(z).sample()
     odds = likelihood.log_prob(torch.ones_like(z), z) - likelihood.log_prob(torch.zeros_like(z), z)
     return torch.bernoulli(torch.sigmoid(odds))
@@ -198,7 +198,9 @@ def _check_size(model: ESMC, draws: int, rows: int, functions: bool) -> None:
 def _own_c(guide: Guide, values: Draws) -> Tensor | None:
     """Draws of the last hidden layer given the labels of their rows, where the guide looks at these."""
     hidden = list(guide.model.layers)[:-1]
-    return values[hidden[-1].site] if hidden and not isinstance(guide, DoublyStochasticGuide) else None
+    # what is not its own is the model's, which knows no label; chains have drawn c with all the rest
+    is_blind = type(guide).sample_locals is Guide.sample_locals and not isinstance(guide, DrawsGuide)
+    return values[hidden[-1].site] if hidden and not is_blind else None
 
 
 def _pieces(
@@ -210,7 +212,8 @@ def _pieces(
     if isinstance(guide, DrawsGuide):
         yield from _chain_pieces(guide, places)
         return
-    rows = None if guide.needs_all_rows else places
+    # all of them in another order are drawn in order and then put in theirs: some guides want that
+    rows = None if guide.needs_all_rows or len(places) >= len(x) else places
     experts = getattr(model.likelihood, "B", 1) if getattr(model.likelihood, "explicit", False) else 1
     seen = len(x) if rows is None else len(places)
     for some in _portions(draws, max(int(experts) * model.labels, *_pseudo_counts(model), 1) * seen):

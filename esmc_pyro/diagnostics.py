@@ -22,9 +22,8 @@ from pyro import poutine
 from scipy.special import logsumexp
 
 from esmc_pyro.arviz_data import az, inference_data, to_arviz
-from esmc_pyro.guides.draws import DrawsGuide
-from esmc_pyro.inference.importance import log_weights
-from esmc_pyro.models import Gaussian, observed
+from esmc_pyro.inference.importance import check_is_density, log_weights
+from esmc_pyro.models import observed
 from esmc_pyro.pointwise import log_likelihood
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
@@ -74,11 +73,11 @@ def pointwise(data: Any) -> Array:
 
 
 def _relative_efficiency(data: Any) -> float:
-    """Independent draws in one draw of the chains: ESS of ``z`` over their number; 1 for a single chain of a guide."""
+    """Independent draws in one draw of the chains: ESS of ``z`` over their number; 1 for the draws of a guide."""
+    if "sample_stats" not in data:
+        return 1.0
     z = data["posterior"]["z"]
     count = z.sizes["chain"] * z.sizes["draw"]
-    if z.sizes["chain"] == 1:
-        return 1.0
     return float(min(1.0, convergence(data, entries=50)["ess"].mean() / count))
 
 
@@ -166,7 +165,7 @@ def compare(
     posteriors = [c for c in candidates.values() if isinstance(c, Posterior)]
     if posteriors and (X is None or Y is None):
         raise ValueError("X and Y must be given to compare posteriors; got None")
-    densities = {isinstance(c.model.likelihood, Gaussian) for c in posteriors}
+    densities = {c.model.likelihood.is_density for c in posteriors}
     if len(densities) > 1:
         raise ValueError(
             "candidates must all have a density of y (Gaussian) or all a probability: no common scale; got both"
@@ -207,8 +206,7 @@ def khat(
     x, y = check_data(X, Y, X_unlabeled)
     check_number(draws, "draws", low=100, whole=True)
     guide = posterior.guide
-    if isinstance(guide, DrawsGuide):
-        raise ValueError("posterior must be variational for k-hat; got chains, of which R-hat and ESS speak")
+    check_is_density(guide)
     apart = guide.joint is guide.model
     over = ("functions" if apart else "everything") if over is None else over
     check_choice(over, OVER, "over")

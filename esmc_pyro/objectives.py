@@ -1,8 +1,9 @@
 """Objectives: estimates of the bound that a fit raises.
 
 Protocol: an objective is called with ``(model, guide)``, the model being ``guide.joint``, and gives a module that is
-called with ``(X, Y, rows)`` and returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Pyro's ELBOs
-are objectives as they are.
+called with ``(X, Y, rows)`` and returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Those of
+Pyro's ELBOs that have a module form are objectives as they are: ``Trace_ELBO``, ``TraceMeanField_ELBO``,
+``TraceEnum_ELBO``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
+from pyro.infer import (
+    ELBO,
+    JitTrace_ELBO,
+    JitTraceEnum_ELBO,
+    JitTraceMeanField_ELBO,
+    Trace_ELBO,
+    TraceMeanField_ELBO,
+)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
 from esmc_pyro.guides.whitened import WhitenedGuide
 from esmc_pyro.models import ESMC, Layer, Likelihood, observed
+from esmc_pyro.models.means import Linear
 from esmc_pyro.validation import check_number
 
 
@@ -273,11 +282,16 @@ def laplace_spread(
 
     ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the ``information`` of ``y_n`` about output ``o``
     (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
-    mean ``W``.
+    mean ``W``, whatever the slope of ``f_z`` adds. For one layer, or two of which the second has such a mean.
     """
     if guide.covariance != "common":
         raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
     X, layers = X[: len(Y)], list(model.layers)
+    if len(layers) > 2 or (len(layers) == 2 and not isinstance(layers[1].mean, Linear)):
+        raise ValueError(
+            "model must have one layer, or a second one with a linear mean, for a Laplace spread; got "
+            f"{len(layers)} layers, the last with the mean {type(layers[-1].mean).__name__}"
+        )
     totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
     for rows in torch.arange(len(Y)).split(block):
         y, known = observed(Y, rows)
@@ -286,12 +300,20 @@ def laplace_spread(
         h = known * information(model.likelihood, y, z)
         if inputs is not None:
             totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)
-            weight = getattr(layers[-1].mean, "weight", None)
-            if weight is not None:
-                h = h @ weight.square().mT
+            h = h @ layers[-1].mean.weight.square().mT
         totals[0] += a.square().mT @ h.mean(1)
     for layer, total in zip(layers, totals, strict=True):
         setattr(guide, f"{layer.site}_v_scale", (1 + total).rsqrt().unsqueeze(0))
+
+
+def check_elbo(objective: Any) -> None:
+    """Raise ``ValueError`` for those of Pyro's ELBOs that have no module form, or one for global parameters only."""
+    jit = isinstance(objective, JitTrace_ELBO | JitTraceEnum_ELBO | JitTraceMeanField_ELBO)
+    if isinstance(objective, ELBO) and (jit or not hasattr(objective, "differentiable_loss")):
+        raise ValueError(
+            "objective must be Trace_ELBO, TraceMeanField_ELBO or TraceEnum_ELBO, if it is one of Pyro's; "
+            f"got {type(objective).__name__}"
+        )
 
 
 def _refuse_explicit_experts(model: nn.Module, objective: str) -> None:

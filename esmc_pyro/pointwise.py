@@ -4,7 +4,7 @@ PSIS-LOO weighs a draw by one over the likelihood of what is left out. A label h
 ``z`` are as wild as one label can make its ``z``; given the functions alone they are tame, and just as right, since
 labels are independent given what a unit conditions on::
 
-    unit "entries"      ln p(y_nk | u, c_n) = ln E p(y_nk | z_nk)          z_nk ~ p(z | c_n, u), by quadrature
+    unit "entries"      ln p(y_nk | u, c_n) = ln E p(y_nk | z_nk)          z_nk ~ p(z | c_n, u), marginal_log_prob
     unit "instances"    ln p(y_n | u) = ln E prod_k p(y_nk | u, c_n)       c_n ~ p(c | x_n, u), by inner draws
 
 Where a guide takes ``c`` from the model, blind to the labels of its row (``DoublyStochasticGuide``), leaving a label
@@ -19,25 +19,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from esmc_pyro.models import ESMC, Layer, Likelihood
-from esmc_pyro.models.likelihoods import gauss_hermite
+from esmc_pyro.models import ESMC, Layer
 
 UNITS = ("entries", "instances")
 LIMIT = 1e7  # numbers in the largest tensor made at once
-
-
-def marginal_log_prob(likelihood: Likelihood, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """``ln E p(y | z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature; elementwise, ``(..., n, K)``.
-
-    In double precision: the likelihood of a sure label is one to within the rounding of float32, and draws that differ
-    by rounding alone make PSIS fail.
-    """
-    y, mean, sd = y.double(), mean.double(), var.double().sqrt()
-    nodes, weights = gauss_hermite(likelihood.QUADRATURE_POINTS)
-    total = torch.full_like(mean, -math.inf)
-    for x, w in zip(nodes, weights, strict=True):
-        total = torch.logaddexp(total, math.log(w) + likelihood.log_prob(y, mean + x * sd))
-    return total
 
 
 def _output(layer: Layer, h: Tensor, v: Tensor, a: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -93,6 +78,9 @@ def _some_draws(
         elif len(layers) > 1:
             h, a = c, None
         mean, var = _output(layers[-1], h, vs[-1], a)
-        value = torch.where(known, marginal_log_prob(model.likelihood, y, mean, var), mean.new_zeros(()))
+        # in double: the likelihood of a sure label is one to within the rounding of float32, and draws that differ by
+        # rounding alone make PSIS fail
+        value = model.likelihood.marginal_log_prob(y.double(), mean.double(), var.double())
+        value = torch.where(known, value, value.new_zeros(()))
         values.append(value.sum(-1) if unit == "instances" else value)
     return torch.logsumexp(torch.stack(values), 0) - math.log(draws)

@@ -23,7 +23,6 @@ from pyro.infer.autoguide import (
     AutoNormal,
 )
 from pyro.infer.autoguide.initialization import init_to_value
-from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from esmc_pyro.guides.base import Guide
@@ -73,17 +72,19 @@ class MarginalGuide(Guide):
     ) -> None:
         super().__init__(model)
         check_choice(start, STARTS, "start")
-        if any(part._pyro_samples for part in model.modules() if isinstance(part, PyroModule)):
+        if model.has_priors:
             raise ValueError(
                 "the model must have plain parameters for an autoguide, which would draw those with a prior apart from "
-                "u; got a model with priors (use the guide 'doubly_stochastic', or NUTS)"
+                "u; got a model with priors (use NUTS)"
             )
+        kind = auto.func if isinstance(auto, partial) else auto
+        if isinstance(kind, type) and not issubclass(kind, (AutoContinuous, *BY_SITE)):
+            raise _not_an_autoguide(kind)
         self._joint = (Marginal(model),)  # in a tuple for the same reason as the model
         self.rows = len(X)
         made = auto(self.joint, **self._starting_at(auto, X, Y, start))
         if not isinstance(made, (AutoContinuous, *BY_SITE)):
-            known = sorted(kind.__name__ for kind in AUTOGUIDES.values())
-            raise ValueError(f"auto must make one of {known} or another AutoContinuous; got {type(made).__name__}")
+            raise _not_an_autoguide(type(made))
         made.create_plates = _instances  # left to themselves they would choose rows of their own
         self.needs_all_rows = not isinstance(made, BY_SITE)
         self.is_point = isinstance(made, AutoDelta | AutoLaplaceApproximation)
@@ -92,7 +93,9 @@ class MarginalGuide(Guide):
             poutine.block(made)(X, Y, None)  # its parameters are made at the first call, with the sizes it sees then
 
     def _starting_at(self, auto: Callable[..., Any], X: Tensor, Y: Tensor, start: str) -> dict[str, Any]:
-        """The autoguide's first means, as its option ``init_loc_fn``."""
+        """The autoguide's first means, as its option ``init_loc_fn``, unless the user gave one."""
+        if isinstance(auto, partial) and "init_loc_fn" in auto.keywords:
+            return {}
         if start == "labels":
             us = label_informed_start(self.model, X, Y)
         else:
@@ -114,10 +117,12 @@ class MarginalGuide(Guide):
         # Pyro takes the parameters of a batch as large as the data in their own order, whatever the batch's is
         if rows is not None and (self.needs_all_rows or len(rows) >= len(X)):
             if not torch.equal(rows, torch.arange(len(X), device=rows.device)):
-                fewer = "" if self.needs_all_rows else " or fewer"
+                fewer, why = (
+                    ("", "draws all rows at once") if self.needs_all_rows else (" or fewer", "keeps their order")
+                )
                 raise ValueError(
-                    f"rows must be None or all {len(X)} rows in order{fewer}: {type(self.auto).__name__} draws all "
-                    f"rows at once; got {len(rows)} of them"
+                    f"rows must be None or all {len(X)} rows in order{fewer}: {type(self.auto).__name__} {why}; got "
+                    f"{len(rows)} of them"
                 )
             rows = None
         self.auto(X, Y, rows)
@@ -198,6 +203,11 @@ class MarginalGuide(Guide):
 
         steps.step(closure)
         loc.grad = None
+
+
+def _not_an_autoguide(kind: type) -> ValueError:
+    known = sorted(known.__name__ for known in AUTOGUIDES.values())
+    return ValueError(f"auto must make one of {known} or another AutoContinuous; got {kind.__name__}")
 
 
 def _instances(X: Tensor, Y: Tensor, rows: Tensor | None) -> pyro.plate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -82,7 +83,7 @@ class ESMC(PyroModule):
         """A model sized by the paper's rules where no size is given.
 
         ``X`` is (N + I) x F and ``Y`` N x K as in ``forward``. Arguments marked ``PerLayer`` take one value for all
-        layers or a list with a value for each.
+        layers or a list with a value for each. Likelihoods and kernels are copied: no two models share theirs.
 
         ``widths``       the latent widths: ``[L]`` is the paper's model, ``[]`` one sparse GP from features to labels,
                          longer lists are deeper; None is ``[ceil(K / 4)]``
@@ -108,13 +109,13 @@ class ESMC(PyroModule):
             raise ValueError(
                 f"kernel must be a list with an object for each of {names}; got one object for all of them"
             )
-        likelihood = make_likelihood(likelihood, Y)
+        likelihood = make_likelihood(copy.deepcopy(likelihood), Y)
         likelihood.check_labels(K)
         each = {
             key: per_layer(value, names, key)
             for key, value in {
-                "kernel": kernel, "lengthscale": lengthscale, "variance": variance, "ard": ard, "mean": mean,
-                "pseudo": rules.pseudo_count(len(X)) if pseudo is None else pseudo,
+                "kernel": copy.deepcopy(kernel), "lengthscale": lengthscale, "variance": variance, "ard": ard,
+                "mean": mean, "pseudo": rules.pseudo_count(len(X)) if pseudo is None else pseudo,
                 "alpha": alpha, "beta": beta, "gamma": gamma, "fitc": fitc,
             }.items()
         }  # fmt: skip

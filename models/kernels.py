@@ -1,11 +1,14 @@
-"""Kernels by name: some of ``pyro.contrib.gp.kernels`` and ``Laplacian``. Any of Pyro's can be passed as an object."""
+"""Kernels by name: some of ``pyro.contrib.gp.kernels`` and ``Laplacian``.
+
+Any of Pyro's but ``WhiteNoise`` can be passed as an object.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum
+from pyro.contrib.gp.kernels import RBF, Combination, Exponential, Isotropy, Kernel, Matern32, Matern52, Sum, WhiteNoise
 from torch import Tensor
 
 BLOCK = 2**24  # bytes of k(x, s) at a time: a kernel makes several matrices on its way to one, fast if they are small
@@ -59,6 +62,8 @@ def make_kernel(
                 f"kernel {type(name).__name__} must work on the {inputs} inputs of its layer; "
                 f"got one for {max(name.active_dims) + 1}"
             )
+        if any(isinstance(part, WhiteNoise) for part in name.modules()):
+            raise ValueError("kernel must be of functions: noise is what alpha, beta and gamma are; got WhiteNoise")
         return name
     parts = name.split("+")
     if any(part not in KERNELS for part in parts):

@@ -50,6 +50,9 @@ def check_held_out(held_out: Any, columns: int, labels: int) -> tuple[Tensor, Te
     Y = check_labels(held_out[1], len(X), "the Y of held_out", exact=True)
     if Y.shape[1] != labels:
         raise ValueError(f"the Y of held_out must have the {labels} labels of the model; got {Y.shape[1]}")
-    if not (Y == 1).any():
-        raise ValueError("the Y of held_out must have a label that is 1, or no epoch is better than another; got none")
+    for value in (0, 1):
+        if not (value == Y).any():
+            raise ValueError(
+                f"the Y of held_out must have a label that is {value}, or no epoch is better than another; got none"
+            )
     return X, Y

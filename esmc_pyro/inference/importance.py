@@ -11,6 +11,8 @@ from pyro import poutine
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from esmc_pyro.guides import Guide
+from esmc_pyro.guides.draws import DrawsGuide
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
 from esmc_pyro.validation import check_choice, check_data, check_number
@@ -62,6 +64,14 @@ def log_weights(
     ).log_weights
 
 
+def check_is_density(guide: Guide) -> None:
+    """Raise ``ValueError`` unless ``q`` has a density that the posterior's can be divided by."""
+    if isinstance(guide, DrawsGuide):
+        raise ValueError("posterior must be variational to be weighed; got chains, of which R-hat and ESS speak")
+    if guide.is_point:
+        raise ValueError("posterior must have a density to be weighed; got a guide that is a single point")
+
+
 @torch.no_grad()
 def importance_sample(
     posterior: Posterior,
@@ -84,6 +94,7 @@ def importance_sample(
     known = {site for layer in posterior.model.layers for site in (f"u_{layer.site}", layer.site)}
     for site in sites:
         check_choice(site, known, "sites")
+    check_is_density(posterior.guide)
     like = posterior.model.layers[0].pseudo_instances
     X, Y = X.to(like), Y.to(like)
     parts: list[WeightedDraws] = []

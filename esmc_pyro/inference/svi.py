@@ -19,7 +19,7 @@ from esmc_pyro.inference.held_out import HeldOut, check_held_out
 from esmc_pyro.inference.schedules import SCHEDULES, Plateau
 from esmc_pyro.inference.svi_state import SVIState, describe
 from esmc_pyro.models import ESMC
-from esmc_pyro.objectives import OBJECTIVES
+from esmc_pyro.objectives import OBJECTIVES, check_elbo
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.randomness import seeded
 from esmc_pyro.tensor_file import fingerprint
@@ -82,6 +82,11 @@ def fit_svi(
     file; the same call, with model and guide made anew, goes on from there to the same result.
     """
     X, Y = model.check_data(X, Y, X_unlabeled)
+    if model.has_priors:
+        raise ValueError(
+            "model must have plain parameters for SVI, whose guides do not draw those with a prior; got a model with "
+            "priors (use fit_nuts with start='prior')"
+        )
     check_number(epochs, "epochs", low=1, whole=True)
     check_number(batch_size, "batch_size", low=1, whole=True)
     check_number(lr, "lr", low=0, above=True)
@@ -102,9 +107,10 @@ def fit_svi(
                 f"batch_size must be at least {len(X)}, the number of rows: {type(guide).__name__} draws all rows at "
                 f"once; got {batch_size}"
             )
+        check_elbo(objective)
         loss_of = objective(guide.joint, guide)
-        with torch.no_grad():  # guides that make their parameters at the first call have them from here on
-            loss_of(X, Y, None if guide.needs_all_rows else torch.arange(min(2, len(X)), device=X.device))
+        # guides that make their parameters at the first call have them from here on; some ELBOs want a gradient then
+        loss_of(X, Y, None if guide.needs_all_rows else torch.arange(min(2, len(X)), device=X.device))
         if not any(p.requires_grad for p in loss_of.parameters()):
             raise ValueError(
                 "model and guide must have something to learn; got neither with a parameter that is learned"

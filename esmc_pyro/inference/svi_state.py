@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -109,8 +110,8 @@ class SVIState:
         self.scheduler.load_state_dict(
             self.scheduler.state_dict() | {key: config["scheduler"][key] for key in POSITION}
         )
-        for key in ("smooth", "best", "waited"):
-            setattr(self.plateau, key, config["plateau"][key])
+        self.plateau.smooth, best, self.plateau.waited = config["plateau"]
+        self.plateau.best = -math.inf if best is None else best
         if self.judge is not None:
             self.judge.best, self.judge.waited = config["held_out"]
             self.judge.kept = {name: tensors[f"best/{name}"] for name in self.parameters}
@@ -133,7 +134,12 @@ class SVIState:
             "optimizer": plain,
             "groups": numbers,
             "scheduler": {key: position[key] for key in POSITION},
-            "plateau": {key: getattr(self.plateau, key) for key in ("smooth", "best", "waited")},
+            # minus infinity, before there is a best, has no word in JSON
+            "plateau": [
+                self.plateau.smooth,
+                self.plateau.best if math.isfinite(self.plateau.best) else None,
+                self.plateau.waited,
+            ],
             "start": self.start,
         }
         if self.judge is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Self
@@ -36,6 +37,7 @@ class Likelihood(PyroModule):
     """
 
     QUADRATURE_POINTS = 20
+    STEEP, STEEP_POINTS = 1.0, 100  # lambda times the deviation of z from which a marginal takes more points
     LEARNS = False
 
     def __init__(self, lambda_: float = 1.0) -> None:
@@ -83,6 +85,12 @@ class Likelihood(PyroModule):
         """The distribution of ``y`` given ``z``."""
         raise TypeError(f"{type(self).__name__} must define distribution(z)")
 
+    @property
+    def is_density(self) -> bool:
+        """Whether ``p(y | z)`` is a density over all numbers rather than a probability."""
+        support: Any = self.distribution(torch.zeros(1, self.labels or 1)).support
+        return not support.is_discrete
+
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
         """``ln p(y | z)``."""
         return self.distribution(z).log_prob(y)
@@ -100,8 +108,18 @@ class Likelihood(PyroModule):
         """``E ln p(y | z)`` for ``z ~ N(mean, var)``."""
         return self._expect(lambda z: self.log_prob(y, z), mean, var)
 
+    def marginal_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """``ln E p(y | z)`` for ``z ~ N(mean, var)``, elementwise, by quadrature with more points where it is steep."""
+        sd, total = var.sqrt(), torch.full_like(mean, -math.inf)
+        steep = bool((self.lambda_ * sd > self.STEEP).any())
+        for x, w in zip(*gauss_hermite(self.STEEP_POINTS if steep else self.QUADRATURE_POINTS), strict=True):
+            total = torch.logaddexp(total, math.log(w) + self.log_prob(y, mean + x * sd))
+        return total
+
     def prob(self, z: Tensor) -> Tensor:
-        """``P(y = 1 | z)``."""
+        """``P(y = 1 | z)``; a likelihood with a density has to say what that is."""
+        if self.is_density:
+            raise TypeError(f"{type(self).__name__} must define prob(z), since it has a density of y")
         return self.log_prob(torch.ones_like(z), z).exp()
 
     def expected_prob(self, mean: Tensor, var: Tensor) -> Tensor:

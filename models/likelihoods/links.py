@@ -88,6 +88,10 @@ class Probit(Likelihood):
         """``Phi(lambda mean / sqrt(1 + lambda² var))``, exactly."""
         return torch.special.ndtr(self.lambda_ * mean / (1 + self.lambda_**2 * var).sqrt())
 
+    def marginal_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """``ln Phi(+-lambda mean / sqrt(1 + lambda² var))``, exactly."""
+        return log_ndtr((2 * y - 1) * self.lambda_ * mean / (1 + self.lambda_**2 * var).sqrt())
+
     def prob(self, z: Tensor) -> Tensor:
         return torch.special.ndtr(self.lambda_ * z)
 
@@ -119,6 +123,10 @@ class Gaussian(Likelihood):
     def expected_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         """``ln N(y; mean, noise^2) - var / (2 noise^2)``, exactly."""
         return self.log_prob(y, mean) - var / (2 * self.noise**2)
+
+    def marginal_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """``ln N(y; mean, var + noise^2)``, exactly."""
+        return dist.Normal(mean, (var + self.noise**2).sqrt()).log_prob(y)
 
     def prob(self, z: Tensor) -> Tensor:
         return z.clamp(0.0, 1.0)

@@ -1,5 +1,6 @@
 """Posteriors as ArviZ data: groups, dimensions and values."""
 
+import math
 import re
 from functools import cache, partial
 from pathlib import Path
@@ -16,8 +17,8 @@ from esmc_pyro import arviz_data
 from esmc_pyro.guides import GUIDES, DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference.analytic import fit_analytic
 from esmc_pyro.inference.mcmc import fit_nuts
-from esmc_pyro.models import EEOE, MPU, Experts, Gaussian, observed
-from esmc_pyro.pointwise import log_likelihood, marginal_log_prob
+from esmc_pyro.models import EEOE, MPU, Bernoulli, Experts, Gaussian, Probit, observed
+from esmc_pyro.pointwise import log_likelihood
 from esmc_pyro.posterior import Posterior
 
 DRAWS = 30
@@ -96,12 +97,28 @@ def test_unknown_entries_are_not_in_the_log_likelihood_and_the_known_ones_say_wh
 
 
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("likelihood", [EEOE(4, 0.8), MPU(0.3, 1.2), Experts(3), Gaussian(0.4)])
+@pytest.mark.parametrize("likelihood", [EEOE(4, 0.8), MPU(0.3, 1.2), Experts(3), Gaussian(0.4), Probit(1.3)])
 def test_the_likelihood_of_an_entry_is_the_mean_of_its_likelihood_over_z(likelihood):
     y, mean, var = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.4, -1.1]]), torch.tensor([[0.6, 0.3]])
     z = mean + var.sqrt() * torch.randn(200_000, 1, 2)
     estimate, error = mean_and_error(likelihood.log_prob(y, z).exp())
-    assert ((marginal_log_prob(likelihood, y, mean, var).exp() - estimate).abs() < 5 * error).all()
+    assert ((likelihood.marginal_log_prob(y, mean, var).exp() - estimate).abs() < 5 * error).all()
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize(
+    "likelihood",
+    [Gaussian(0.05), Gaussian(0.3), Probit(), Probit(30.0), Bernoulli(10.0), EEOE(10, 4.0), MPU(0.5, 9.0)],
+)
+def test_the_likelihood_of_an_entry_is_right_where_it_is_steep(likelihood):
+    """Twenty points of quadrature are off by up to 22 there (Gaussian(0.05))."""
+    y, mean, var = torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.4, 0.3, -1.1]), torch.tensor([1.0, 1.0, 0.5])
+    grid = torch.linspace(-9, 9, 400_001)[:, None]
+    density = torch.exp(-grid.square() / 2) / math.sqrt(2 * math.pi)
+    exact = torch.trapezoid(likelihood.log_prob(y, mean + grid * var.sqrt()).exp() * density, grid, dim=0).log()
+    closed = isinstance(likelihood, Gaussian | Probit)
+    tolerance = 1e-6 if closed else 0.01
+    assert ((likelihood.marginal_log_prob(y, mean, var) - exact).abs() < tolerance).all()
 
 
 @pytest.mark.usefixtures("double")

@@ -182,5 +182,8 @@ def test_a_fit_moves_what_is_learned_and_leaves_what_is_held(name: str) -> None:
         before = [parameter.detach().clone() for parameter in likelihood.parameters()]
         model = tiny_model(X, Y, 1, likelihood)
         fit_svi(model, X[: len(Y)], Y, guide="doubly_stochastic", objective="collapsed", epochs=3, lr=0.05)
-        moved = [not torch.equal(a, b) for a, b in zip(before, likelihood.parameters(), strict=True)]
+        moved = [not torch.equal(a, b) for a, b in zip(before, model.likelihood.parameters(), strict=True)]
         assert moved == [not held] * len(before)
+        assert all(
+            torch.equal(a, b) for a, b in zip(before, likelihood.parameters(), strict=True)
+        )  # the model has a copy

@@ -124,6 +124,12 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
                 f"layer {site!r} must have the kernel 'rbf' for the analytic solver, which averages it over uncertain "
                 f"inputs; got {type(layer.kernel).__name__}"
             )
+        inputs = list(range(layer.pseudo_instances.shape[1]))
+        if depth and list(layer.kernel.active_dims) != inputs:
+            raise ValueError(
+                f"the kernel of layer {site!r} must see all {len(inputs)} inputs in order for the analytic solver; got "
+                f"active_dims={list(layer.kernel.active_dims)}"
+            )
         if depth and not isinstance(layer.mean, Constant | None):
             raise ValueError(
                 f"layer {site!r} must have no mean function or a Constant one for the analytic solver, because its "
