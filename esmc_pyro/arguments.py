@@ -38,6 +38,8 @@ def check_arguments(given: Mapping[str, Any], init: Callable[..., None]) -> None
     if given["lr"] is not None:
         check_number(given["lr"], "lr", low=0, above=True)
     check_number(given["random_state"], "random_state", low=0, whole=True)
+    if given["random_state"] >= 2**32:
+        raise ValueError(f"random_state must be below 2**32; got {given['random_state']}")
     if not isinstance(given["search"], bool):
         raise ValueError(f"search must be True or False; got {given['search']!r}")
     defaults = {name: p.default for name, p in inspect.signature(init).parameters.items() if name != "self"}

@@ -74,10 +74,10 @@ def pointwise(data: Any) -> Array:
 
 def _relative_efficiency(data: Any) -> float:
     """Independent draws in one draw of the chains: ESS of ``z`` over their number; 1 for the draws of a guide."""
-    if "sample_stats" not in data:
-        return 1.0
     z = data["posterior"]["z"]
     count = z.sizes["chain"] * z.sizes["draw"]
+    if z.sizes["chain"] == 1 and "sample_stats" not in data:
+        return 1.0
     return float(min(1.0, convergence(data, entries=50)["ess"].mean() / count))
 
 

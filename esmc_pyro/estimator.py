@@ -141,8 +141,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         kept = checkpoint if isinstance(checkpoint, Checkpoint | None) else Checkpoint(checkpoint)
         X = to_features(self, X, reset=True)
         labels = to_labels(Y, X.shape[0])
-        if self.top_k is not None and self.top_k > labels.shape[1]:
-            raise ValueError(f"top_k must be at most the {labels.shape[1]} labels of Y; got {self.top_k}")
+        self._check_top_k(labels.shape[1])
         if X_unlabeled is not None:
             X = stack(X, to_features(self, X_unlabeled, reset=False, name="X_unlabeled"))
         order, labelled = labelled_first(labels, X.shape[0])
@@ -186,7 +185,6 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.label_names_ = label_names(Y, y.shape[1])
         self._label_columns = Y.columns if isinstance(Y, pd.DataFrame) else None
         self.n_labels_ = y.shape[1]
-        self.classes_ = np.arange(self.n_labels_)
         self.calibration_ = calibration.fit(self._log_odds(held_z), held_y)
         self.suitability_calibration_ = calibration.fit_suitability(self.model_.likelihood, held_z, held_y)
         self.threshold_ = calibration.best_threshold(self._calibrated(held_z), held_y)
@@ -198,6 +196,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(value, np.number):  # from a grid; PyTorch and files want Python's own
                 setattr(self, name, value.item())
         check_arguments(self.get_params(deep=False), type(self).__init__)
+
+    def _check_top_k(self, labels: int | None) -> None:
+        if self.top_k is not None:
+            check_number(self.top_k, "top_k", low=1, whole=True)
+            if labels is not None and self.top_k > labels:
+                raise ValueError(f"top_k must be at most the {labels} labels; got {self.top_k}")
 
     def _is_default(self) -> bool:
         return is_default(self.inference, self.guide, self.preset)
@@ -232,6 +236,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         The posterior so far is the prior of what comes: means move, precisions add up, and new rows become
         pseudo-instances while there is room. Settings, label coupling and frequencies, feature map, calibration and
         threshold stay; where the first rows were projected (``feature_map.is_wide``), words that they lack say nothing.
+        Rows without any known label teach nothing: a batch of such leaves all as it was.
         ``classes`` is not used: the columns of ``Y`` say what the labels are. Ctrl-C keeps what is reached, or, of a
         stack of several members, leaves all as they were and is raised.
         """
@@ -244,7 +249,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             return self.fit(X, Y)
         self._check_arguments()
         rows = to_features(self, X, reset=False)
-        y = torch.as_tensor(to_labels(Y, rows.shape[0], self.label_names_))
+        y = torch.as_tensor(to_labels(Y, rows.shape[0], self.label_names_, unknown=True))
+        if torch.isnan(y).all():
+            return self
         self.stack_, added = online.take_in_stack(
             self.stack_, rows, y, pseudo=self.pseudo, epochs=self.epochs, lr=default.LR if self.lr is None else self.lr,
             seed=self.random_state, progress=self.verbose,
@@ -266,6 +273,11 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self.pseudo_labels_ = sparse.csr_array(carried)
 
     # --- what was fitted ----------------------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> list[npt.NDArray[np.intp]]:
+        """The values of each label, as scikit-learn's own estimators of several outputs have them."""
+        return [np.array([0, 1])] * self.n_labels_
 
     @property
     def posterior_(self) -> Posterior:
@@ -359,6 +371,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """Zeros and ones: labels above the tuned threshold, or the top k of each row. Rows x K."""
+        self._check_top_k(getattr(self, "n_labels_", None))
         z = self._z(X)
         if self.top_k is None:
             chosen = (self._calibrated(z) >= self.threshold_).numpy().astype(int)
@@ -392,7 +405,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         Their ``probability`` is that the label fits though it is not written (``Likelihood.missing``), calibrated as
         ``suitability(X, draws=None)`` is. A likelihood that says that all that fits is written, as the usual one does,
         gives the probability that it were written instead: a lower one, in the same order. ``spread`` is what the
-        probability has over posterior ``draws``, by which it may be off.
+        probability has over posterior ``draws``, by which it may be off. ``row`` is the position in ``X``; of a frame
+        with an index of its own, ``index`` is what the row is called there.
         """
         check_number(draws, "draws", low=2, whole=True)
         if n is not None:
@@ -401,23 +415,27 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         given = to_labels(Y, rows.shape[0], self.label_names_)
         drawn = self.stack_.z_draws(rows, draws, self.random_state)
         z, fits = self.stack_.predict(rows), partial(self._fits, though_zero=True)
-        return annotate.missing_labels(z, drawn, fits, given, self.label_names_, n)
+        return _with_index(annotate.missing_labels(z, drawn, fits, given, self.label_names_, n), X)
 
     def suggest_annotations(self, X: Any, n: int = 10, draws: int = 30) -> pd.DataFrame:
-        """The ``n`` rows whose labels would teach most about all rows of ``X`` (``annotate.worth_labelling``)."""
+        """The ``n`` rows whose labels would teach most about all rows of ``X`` (``annotate.worth_labelling``).
+
+        ``row`` and ``index`` as in ``complete``; ``ask`` are the labels that say most.
+        """
         check_number(n, "n", low=1, whole=True)
         check_number(draws, "draws", low=2, whole=True)
         rows = self._rows(X)
         drawn = self.stack_.z_draws(rows, draws, self.random_state)
-        return annotate.worth_labelling(
+        found = annotate.worth_labelling(
             drawn, self.model_.likelihood, lambda places: self.stack_.correlation(rows[places.numpy()]),
             self.label_names_, n, seed=self.random_state,
         )  # fmt: skip
+        return _with_index(found, X)
 
     def explain(self, x: Any, n: int = 5) -> pd.DataFrame:
         """The pseudo-instances most like one instance: ``pseudo``, ``training_row``, ``similarity``, their ``labels``.
 
-        ``training_row`` is -1 where a pseudo-instance is no row of the data that ``fit`` got.
+        ``training_row`` is a position in the data that ``fit`` got, -1 where a pseudo-instance is none of its rows.
         """
         check_number(n, "n", low=1, whole=True)
         row = x.to_frame().T if isinstance(x, pd.Series) else x
@@ -452,6 +470,14 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
+    """``found`` with the names of its rows in ``X``, if that is a frame that does not just count them."""
+    if not isinstance(X, pd.DataFrame) or X.index.equals(pd.RangeIndex(len(X))):
+        return found
+    found.insert(1, "index", X.index[found["row"]])
+    return found
 
 
 def _places(pseudo_instances: Tensor, x: Tensor) -> npt.NDArray[np.intp]:

@@ -93,9 +93,9 @@ class FeatureMap:
     """
 
     kind: str
-    mean: npt.NDArray[np.float32] | None = None
-    scale: npt.NDArray[np.float32] | None = None
-    quantiles: npt.NDArray[np.float32] | None = None
+    mean: npt.NDArray[np.floating] | None = None
+    scale: npt.NDArray[np.floating] | None = None
+    quantiles: npt.NDArray[np.floating] | None = None
     projection: npt.NDArray[np.float32] | None = None
     weights: npt.NDArray[np.float32] | None = None
 
@@ -118,11 +118,12 @@ class FeatureMap:
             dense = made._dense(X)
             flat = np.linspace(-1e30, 1e30, QUANTILES)[:, None]  # every value is in the middle of it
             varies = _moments(dense)[2]
-            made.quantiles = np.where(varies, np.quantile(dense, _shares(QUANTILES), axis=0), flat).astype(np.float32)
+            made.quantiles = np.where(varies, np.quantile(dense, _shares(QUANTILES), axis=0), flat).astype(dense.dtype)
         if made.kind == "standard":
-            mean, spread, varies = _moments(made._dense(X))
-            made.mean = mean.astype(np.float32)
-            made.scale = np.where(varies, spread, NEVER).astype(np.float32)
+            dense = made._dense(X)
+            mean, spread, varies = _moments(dense)
+            made.mean = mean.astype(dense.dtype)
+            made.scale = np.where(varies, spread, NEVER).astype(dense.dtype)
         return made
 
     def __str__(self) -> str:
@@ -144,7 +145,11 @@ class FeatureMap:
             rows = np.asarray(rows @ self.projection)
             if self.kind == "unit":
                 rows = _scale_rows(rows, _norms(rows))
-        return np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=np.float32)
+        fitted = self.mean if self.quantiles is None else self.quantiles
+        # columns are centred or ranked in the precision of the training rows (``precision.to_single``)
+        kept = self.kind in ("standard", "quantile") if fitted is None else fitted.dtype == np.float64
+        double = kept and rows.dtype == np.float64 and self.projection is None
+        return np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=np.float64 if double else np.float32)
 
     def __call__(self, X: Any) -> Tensor:
         """The mapped rows, a float32 tensor: rows x F, or x what they are projected to."""
@@ -202,9 +207,9 @@ def _thin(X: Any) -> Any:
 
 
 def _moments(X: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Mean and deviation of columns, and whether they vary by more than float32 can tell from their mean."""
+    """Mean and deviation of columns, and whether they vary by more than their precision can tell from their mean."""
     mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    return mean, spread, spread > 1e-6 * np.abs(mean)
+    return mean, spread, spread > (1e-6 if X.dtype == np.float32 else 1e-12) * np.abs(mean)
 
 
 def _shares(count: int) -> npt.NDArray[np.float64]:

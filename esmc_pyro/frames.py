@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from esmc_pyro.precision import to_single
 from esmc_pyro.validation import check_labels
 
 
@@ -21,12 +22,14 @@ def is_sparse(X: Any) -> bool:
 
 
 def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X") -> Any:
-    """``X`` as a finite float32 array or CSR matrix without repeated entries.
+    """``X`` as a finite array or CSR matrix without repeated entries, in float32 unless that rounds (``to_single``).
 
     ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
     """
     try:
-        made = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=np.float32)
+        made = to_single(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]))
+        if not np.isfinite(made.data if is_sparse(made) else made).all():
+            raise ValueError("Input X contains a value too large for dtype('float32').")
     except (TypeError, ValueError) as error:
         raise error if name == "X" else type(error)(f"{name}: {error}") from None
     if is_sparse(made) and not made.has_canonical_format:
@@ -35,8 +38,13 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
     return made
 
 
-def to_labels(Y: Any, rows: int, names: Sequence[str] | None = None) -> npt.NDArray[np.float32]:
-    """``Y`` as float32 of 0, 1 and NaN (rows x K); with ``names``, those labels in that order."""
+def to_labels(
+    Y: Any, rows: int, names: Sequence[str] | None = None, *, unknown: bool = False
+) -> npt.NDArray[np.float32]:
+    """``Y`` as float32 of 0, 1 and NaN (rows x K); with ``names``, those labels in that order.
+
+    What a masked array masks is unknown. All of it may be, if ``unknown`` says so.
+    """
     if Y is None:
         raise ValueError("Y must be a matrix of labels; ESMC requires y to be passed, but the target y is None")
     if isinstance(Y, pd.DataFrame):
@@ -47,8 +55,10 @@ def to_labels(Y: Any, rows: int, names: Sequence[str] | None = None) -> npt.NDAr
             raise ValueError(f"Y must hold 0, 1, or a missing value for unknown; got a frame with {error}") from None
     elif is_sparse(Y):
         Y = Y.toarray()
+    elif isinstance(Y, np.ma.MaskedArray):
+        Y = Y.astype(np.float32).filled(np.nan)
     _refuse_one_dimension(Y)
-    labels = check_labels(Y, rows, exact=True).float().numpy()
+    labels = check_labels(Y, rows, exact=True, unknown=unknown).float().numpy()
     if names is not None and labels.shape[1] != len(names):
         raise ValueError(f"Y must have the {len(names)} labels of the training data; got {labels.shape[1]}")
     return labels
@@ -67,6 +77,11 @@ def _check_names(Y: pd.DataFrame, names: Sequence[str] | None) -> None:
 
 def _refuse_one_dimension(Y: Any) -> None:
     """A vector is not guessed at: it may be one label, or the classes of a problem that is not multi-label."""
+    if isinstance(Y, list | tuple) and Y and any(isinstance(row, str | set | frozenset) for row in Y):
+        raise ValueError(
+            "Y must be a matrix with a column for each label; got names of labels "
+            "(scikit-learn's MultiLabelBinarizer makes such a matrix of them)"
+        )
     if isinstance(Y, list | tuple) and any(isinstance(row, list | tuple) for row in Y):
         return
     array = np.asarray(Y)

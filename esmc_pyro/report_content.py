@@ -299,7 +299,7 @@ def _completions(view: View) -> dict[str, Any]:
             carried = [view.names[k] for k in np.flatnonzero(Y[row] == 1)]
             found.append(
                 {
-                    "row": int(rows[row]),
+                    "row": int(view.dataset.row_numbers()[rows[row]]),
                     "label": label,
                     "probability": probability,
                     "spread": spread,
@@ -315,10 +315,10 @@ def _questions(view: View) -> dict[str, Any]:
     unknown = np.flatnonzero(np.isnan(view.Y_train).any(axis=1))
     X, part = (view.dataset.X_train, "training") if len(unknown) else (view.X, "test" if view.unseen else "training")
     pool = unknown if len(unknown) else np.arange(len(view.Y))
-    rows = _some(pool, SAMPLED)
+    rows, numbers = _some(pool, SAMPLED), view.dataset.row_numbers(test=part == "test")
     asked = view.classifier.suggest_annotations(X[rows], QUESTIONS).to_dict("records")
     return {
-        "rows": [record | {"row": int(rows[record["row"]])} for record in asked],
+        "rows": [record | {"row": int(numbers[rows[record["row"]]])} for record in asked],
         "part": part,
         "unknown": len(unknown) > 0,
         "looked_at": len(rows),

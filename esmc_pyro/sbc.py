@@ -195,11 +195,6 @@ def simulation_based_calibration(
     check_number(N, "labelled", low=1, whole=True)
     if len(X) < N:
         raise ValueError(f"labelled must be at most the {len(X)} rows of X; got {labelled}")
-    if model.likelihood.is_density:
-        raise ValueError(
-            f"model must have a likelihood that draws labels of 0 and 1; got {type(model.likelihood).__name__}, which "
-            "has a density"
-        )
     if isinstance(model.likelihood, Experts):
         raise ValueError(
             "model must have a likelihood that draws the labels it is fitted to; got Experts, whose y may be a "

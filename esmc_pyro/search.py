@@ -56,7 +56,7 @@ CURVES: tuple[dict[str, float], ...] = (
 def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
     """Changes to the best settings so far, in the order in which they are tried.
 
-    The amplitude is the first: with one that is far too large (cal500 wants a fourth) kernels cannot be told apart.
+    The amplitude is the first: with one far too large (cal500 wants a fourth or less) kernels cannot be told apart.
     Then the share of labels that are missing, since the members of a stack have one likelihood.
     Of many rows the search sees few. It would choose smoother functions than many rows bear; a smooth kernel that is
     short, much like a rough one, would be the best one's rival, while a stack wants members that differ. The amplitude

@@ -44,8 +44,11 @@ def check_features(X: Any, name: str = "X", columns: int | None = None) -> Tenso
     return X
 
 
-def check_labels(Y: Any, rows: int, name: str = "Y", *, exact: bool = False) -> Tensor:
-    """``Y`` (N x K) of 0, 1 and NaN for at most ``rows`` instances (exactly so many if ``exact``)."""
+def check_labels(Y: Any, rows: int, name: str = "Y", *, exact: bool = False, unknown: bool = False) -> Tensor:
+    """``Y`` (N x K) of 0, 1 and NaN for at most ``rows`` instances (exactly so many if ``exact``).
+
+    ``unknown``: whether it may be NaN everywhere.
+    """
     Y = _tensor(Y, name)
     if Y.dim() != 2 or 0 in Y.shape:
         raise ValueError(
@@ -59,7 +62,7 @@ def check_labels(Y: Any, rows: int, name: str = "Y", *, exact: bool = False) -> 
         raise ValueError(
             f"{name} must hold 0, 1, or NaN for unknown; got {Y[row, column].item():g} in row {row}, column {column}"
         )
-    if torch.isnan(Y).all():
+    if not unknown and torch.isnan(Y).all():
         raise ValueError(f"{name} must have at least one known entry; got NaN everywhere")
     return Y
 

@@ -7,7 +7,7 @@ all of them; they can also be pseudo-instances. Two ways to use them, against th
 - self-training: as in the authors' code, a fit to the labelled rows says the ``z`` of the others, which then stays.
 
 An unlabelled row says nothing of ``p(y | x)`` by itself: this model has no density of ``x``. On these pictures it does
-not help: the AUC of new ones falls by 0.012 (all rows) and 0.006 (self-training), each ± 0.001 over four seeds.
+not help: the AUC of new ones falls, as the script shows.
 
     python examples/semi_supervised.py --out semi_supervised.png
 """

@@ -152,7 +152,7 @@ def test_annotation_suggestions_are_the_classifiers_own(page, classifier, datase
     for row, gain, ask in classifier.suggest_annotations(dataset.X_test, report_content.QUESTIONS).itertuples(
         index=False
     ):
-        assert f"{row} {gain:.3g} {ask}" in page.text
+        assert f"{row} {gain:.3g} {', '.join(ask)}" in page.text
 
 
 def test_rotation_and_sign_of_the_latent_space_are_said_to_be_arbitrary(page):

@@ -34,6 +34,7 @@ def complete(
 ) -> None:
     """The zeros of DATA that are probably labels nobody wrote down, the most probable first.
 
+    `row` counts the rows of DATA from 0; where DATA comes with test rows of its own, those of the part.
     With --remove-ones a column says which of them were removed, and so are known to be missing.
 
     \b
@@ -52,6 +53,7 @@ def complete(
     found = classifier.complete(X, label_frame(rows.Y, classifier.label_names_), n=n, draws=draws)
     if reading.remove_ones is not None:
         found["removed"] = _were_removed(found, classifier, data, reading, part)
+    found["row"] = rows.numbers[found["row"]]
     _emit(output, found, out, f"{dataset.name}, {rows.part} rows: labels that are probably missing")
 
 
@@ -69,7 +71,8 @@ def suggest(
     """The rows of DATA whose labels would teach the model most, and the labels to ask about.
 
     `gain` is the information about all rows of DATA that the row's labels are expected to give beside those of the
-    rows above it, in nats.
+    rows above it, in nats. `row` counts the rows of DATA from 0; where DATA comes with test rows of its own, those of
+    the part.
 
     \b
     Examples:
@@ -81,6 +84,7 @@ def suggest(
     dataset = read_for(classifier, data, reading, output, labels=False)
     rows = select(dataset, part)
     found = classifier.suggest_annotations(named(classifier, rows.X), n=n, draws=draws)
+    found["row"] = rows.numbers[found["row"]]
     _emit(output, found, out, f"{dataset.name}, {rows.part} rows: label these next")
 
 
@@ -104,6 +108,8 @@ def _were_removed(found: pd.DataFrame, classifier: Any, data: str, reading: Read
 
 def _emit(output: Output, found: pd.DataFrame, out: Path | None, title: str) -> None:
     records = [{str(key): value for key, value in record.items()} for record in found.to_dict(orient="records")]
+    if "ask" in found:
+        found["ask"] = found["ask"].map(", ".join)
     if out is not None:
         write_table(found, out)
         if str(out) == "-":
@@ -112,5 +118,5 @@ def _emit(output: Output, found: pd.DataFrame, out: Path | None, title: str) -> 
         if not output.json:
             output.note(f"{out}: {len(found)} lines.")
         return
-    lines = [tuple(float(v) if isinstance(v, float) else v for v in record.values()) for record in records]
+    lines = [tuple(float(v) if isinstance(v, float) else v for v in line) for line in found.itertuples(index=False)]
     output.emit(records, table([str(column) for column in found.columns], lines), title=title)

@@ -13,7 +13,7 @@ from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
 from esmc_pyro.cli.interrupt import watch_interrupts
 from esmc_pyro.cli.model import describe_members
 from esmc_pyro.cli.output import Output, table
-from esmc_pyro.cli.rows import known_entries, label_frame
+from esmc_pyro.cli.rows import known_entries, label_frame, read_features, with_features
 from esmc_pyro.cli.settings import check_values, collect
 from esmc_pyro.cli.source import DataArgument, Reading
 from esmc_pyro.cli.target import ForceOption, check_target
@@ -32,7 +32,9 @@ def fit(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.", autocompletion=complete_setting),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings; --set overrules it.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same model; overrules random_state.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model; overrules random_state.")
+    ] = None,
     unlabeled: Annotated[
         str | None,
         typer.Option(metavar="DATA", help="Further rows, whose labels are not used.", autocompletion=complete_path),
@@ -118,36 +120,20 @@ def _features(dataset: Dataset) -> Any:
 
 
 def _unlabeled_rows(source: str, dataset: Dataset) -> Any:
-    """Every row of ``source``, in the kind that the training rows have."""
+    """Every row of ``source``, with the features of the training rows, by name where both have names."""
     import pandas as pd
     from scipy import sparse
 
-    more = Reading().read(source).whole() if not _table_of_features(source, dataset) else None
-    if more is None:
-        from esmc_pyro.data.frames import numbers, read_frame
+    from esmc_pyro.data.formats import find_format
 
-        X: Any = numbers(source, read_frame(source), list(dataset.feature_names), "a number").astype("float32")
+    names, of = list(dataset.feature_names), "DATA"
+    if Path(source).is_file() and find_format(Path(source)) == "table":  # it needs no labels
+        X: Any = read_features(source, names, of)
     else:
-        X = more.X_train
-        if more.n_features != dataset.n_features:
-            raise Failure(
-                f"--unlabeled {source} has {more.n_features} features, expected the {dataset.n_features} of DATA."
-            )
+        X = with_features(Reading().read(source).whole(), names, dataset.n_features, of).X_train
     if hasattr(dataset.X_train, "indptr"):
         return sparse.csr_array(X)
-    dense = X.toarray() if hasattr(X, "indptr") else X
-    return pd.DataFrame(dense, columns=list(dataset.feature_names))
-
-
-def _table_of_features(source: str, dataset: Dataset) -> bool:
-    """Whether ``source`` is a table with a column for each feature: it needs no labels then."""
-    from esmc_pyro.data.formats import find_format
-    from esmc_pyro.data.frames import read_frame
-
-    path = Path(source)
-    if not path.is_file() or find_format(path) != "table":
-        return False
-    return set(dataset.feature_names) <= set(read_frame(path).columns)
+    return pd.DataFrame(X.toarray() if hasattr(X, "indptr") else X, columns=names)
 
 
 def _show(

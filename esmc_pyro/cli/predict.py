@@ -49,7 +49,8 @@ def predict(
 ) -> None:
     """Predict the labels of DATA: a line for each row and a column for each label.
 
-    A table needs the model's feature columns only. NPZ holds `row`, `values` and `label_names`.
+    A table needs the model's feature columns only, an NPZ file its `X`. NPZ that is written holds `row`, `values` and
+    `label_names`. `row` counts the rows of DATA from 0; where DATA comes with test rows of its own, those of the part.
 
     \b
     Examples:
@@ -66,15 +67,15 @@ def predict(
     values = _values(classifier, named(classifier, rows.X), kind, top_k)
     names = [str(name) for name in classifier.label_names_]
     long = top_k is not None and kind is not Kind.labels
-    frame = _best(values, names, top_k or 0, str(kind)) if long else None
+    frame = _best(values, rows.numbers, names, top_k or 0, str(kind)) if long else None
     if output.json and out is None:
-        typer.echo(_as_json(values, names, frame, str(kind)))
+        typer.echo(_as_json(values, rows.numbers, names, frame, str(kind)))
         return
     target = Path("-") if out is None else out
     if frame is None and target.suffix == ".npz":
-        _write_matrix(values, names, target)
+        _write_matrix(values, rows.numbers, names, target)
     else:
-        write_table(_wide(values, names) if frame is None else frame, target)
+        write_table(_wide(values, rows.numbers, names) if frame is None else frame, target)
     if str(target) != "-":
         output.emit(
             {"out": str(target), "rows": len(values), "labels": len(names), "kind": str(kind), "part": rows.part}
@@ -95,17 +96,16 @@ def _values(classifier: ESMCClassifier, X: Any, kind: Kind, top_k: int | None) -
     return np.asarray(classifier.predict(X))
 
 
-def _wide(values: Any, names: list[str]) -> pd.DataFrame:
-    import numpy as np
+def _wide(values: Any, numbers: Any, names: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame(values, columns=names)
     row = "row" if "row" not in names else "row number"
-    frame.insert(0, row, np.arange(len(values)))
+    frame.insert(0, row, numbers)
     return frame
 
 
-def _best(values: Any, names: list[str], k: int, kind: str) -> pd.DataFrame:
+def _best(values: Any, numbers: Any, names: list[str], k: int, kind: str) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
@@ -113,7 +113,7 @@ def _best(values: Any, names: list[str], k: int, kind: str) -> pd.DataFrame:
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     return pd.DataFrame(
         {
-            "row": np.repeat(np.arange(len(values)), k),
+            "row": np.repeat(numbers, k),
             "rank": np.tile(np.arange(1, k + 1), len(values)),
             "label": np.asarray(names, dtype=object)[order].ravel(),
             {"probabilities": "probability", "scores": "score"}[kind]: np.take_along_axis(values, order, 1).ravel(),
@@ -121,17 +121,18 @@ def _best(values: Any, names: list[str], k: int, kind: str) -> pd.DataFrame:
     )
 
 
-def _write_matrix(values: Any, names: list[str], path: Path) -> None:
+def _write_matrix(values: Any, numbers: Any, names: list[str], path: Path) -> None:
     import numpy as np
 
     from esmc_pyro.files import write_atomic
 
     content = io.BytesIO()
-    write_arrays(content, {"row": np.arange(len(values)), "values": values, "label_names": np.asarray(names)})
+    write_arrays(content, {"row": numbers, "values": values, "label_names": np.asarray(names)})
     write_atomic(path, content.getvalue())
 
 
-def _as_json(values: Any, names: list[str], frame: pd.DataFrame | None, kind: str) -> str:
+def _as_json(values: Any, numbers: Any, names: list[str], frame: pd.DataFrame | None, kind: str) -> str:
     if frame is not None:
         return json.dumps(frame.to_dict(orient="records"), allow_nan=False, ensure_ascii=False)
-    return json.dumps({"kind": kind, "labels": names, "values": values.tolist()}, allow_nan=False, ensure_ascii=False)
+    result = {"kind": kind, "labels": names, "rows": numbers.tolist(), "values": values.tolist()}
+    return json.dumps(result, allow_nan=False, ensure_ascii=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -35,11 +36,15 @@ TrainOption = Annotated[Part, typer.Option(help="Which rows; auto is the trainin
 
 @dataclass
 class Rows:
-    """Some rows: ``X`` (n x F), ``Y`` (n x K, None if the source has no labels), and what they are called."""
+    """Some rows: ``X`` (n x F), ``Y`` (n x K, None if the source has no labels), and what they are called.
+
+    ``numbers`` (n) are the rows of DATA that they are, or, where DATA comes with its split, of their part.
+    """
 
     X: Any
     Y: Any
     part: str
+    numbers: Any
 
 
 def read_for(
@@ -51,10 +56,17 @@ def read_for(
     """
     reading.check(source)
     if not labels and (columns := _feature_names(classifier)) is not None and _is_bare_table(source, reading):
-        return reading.cut(_read_features(classifier, Path(source), columns))
+        X = read_features(source, columns, "the model")
+        return reading.cut(_unlabelled(classifier, source, X, columns))
+    if not labels and (bare := _bare_npz(source, reading)) is not None:
+        X, names = bare
+        dataset = _unlabelled(classifier, source, X, names)
+        dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
+        return reading.cut(dataset)
     dataset = reading.read(source)
     sparse_labels = reading.tag_column is not None or _format(source, reading) == "svmlight"
-    return _with_labels(classifier, _with_features(classifier, dataset), 0.0 if sparse_labels else math.nan, output)
+    dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
+    return _with_labels(classifier, dataset, 0.0 if sparse_labels else math.nan, output)
 
 
 def select(dataset: Dataset, part: Part, *, prefer_train: bool = False) -> Rows:
@@ -67,9 +79,8 @@ def select(dataset: Dataset, part: Part, *, prefer_train: bool = False) -> Rows:
         raise Failure(f"{dataset.name} has no test rows, expected a split or --test-fraction.")
     if part is Part.all:
         dataset = dataset.whole()
-    if part is Part.test:
-        return Rows(dataset.X_test, dataset.Y_test, "test")
-    return Rows(dataset.X_train, dataset.Y_train, str(part))
+    X, Y = (dataset.X_test, dataset.Y_test) if part is Part.test else (dataset.X_train, dataset.Y_train)
+    return Rows(X, Y, str(part), dataset.row_numbers(test=part is Part.test))
 
 
 def known_entries(Y: Any) -> int:
@@ -114,38 +125,61 @@ def _format(source: str, reading: Reading) -> str | None:
     return find_format(find_pair(path)[0] if path.is_dir() else path)
 
 
-def _is_bare_table(source: str, reading: Reading) -> bool:
+def _is_file(source: str, reading: Reading, form: str) -> bool:
     from esmc_pyro.data import KNOWN_SETS
 
-    if source == DIGITS or source in KNOWN_SETS or not Path(source).is_file() or _format(source, reading) != "table":
-        return False
+    named = source == DIGITS or source in KNOWN_SETS
+    return not named and Path(source).is_file() and _format(source, reading) == form
+
+
+def _is_plain(reading: Reading) -> bool:
+    """Whether no option is about labels, or about rows that are split."""
     return not (reading.reader_options() or reading.test or reading.test_fraction or reading.remove_ones)
 
 
-def _read_features(classifier: ESMCClassifier, path: Path, columns: list[str]) -> Dataset:
-    import numpy as np
+def _is_bare_table(source: str, reading: Reading) -> bool:
+    return _is_file(source, reading, "table") and _is_plain(reading)
 
-    from esmc_pyro.data import DataError, Dataset
+
+def _bare_npz(source: str, reading: Reading) -> tuple[Any, list[str]] | None:
+    from esmc_pyro.data.npz import read_npz_features
+
+    return read_npz_features(source) if _is_file(source, reading, "npz") and _is_plain(reading) else None
+
+
+def read_features(source: str, columns: list[str], of: str) -> Any:
+    """These columns of a table, the features of ``of``: rows x F."""
+    from esmc_pyro.data import DataError
     from esmc_pyro.data.frames import numbers, read_frame
 
-    frame = read_frame(path)
+    frame = read_frame(source)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise DataError(f"{path}: has no column {missing[0]!r}, expected the {len(columns)} features of the model.")
-    X = numbers(path, frame, columns, "a number")
+        raise DataError(f"{source}: has no column {missing[0]!r}, expected the {len(columns)} features of {of}.")
+    return numbers(source, frame, columns, "a number")
+
+
+def _unlabelled(classifier: ESMCClassifier, source: str, X: Any, features: Sequence[str]) -> Dataset:
+    """Rows ``X`` (n x F) whose labels are all unknown."""
+    import numpy as np
+
+    from esmc_pyro.data.dataset import dataset_from
+
     names = list(classifier.label_names_)
-    unknown = np.full((len(X), len(names)), np.nan, dtype=np.float32)
-    return Dataset(path.stem, X, unknown, feature_names=columns, label_names=names)
+    unknown = np.full((X.shape[0], len(names)), np.nan, dtype=np.float32)
+    return dataset_from(
+        source, Path(source).stem, X_train=X, Y_train=unknown, feature_names=features, label_names=names
+    )
 
 
-def _with_features(classifier: ESMCClassifier, dataset: Dataset) -> Dataset:
-    wanted, width = _feature_names(classifier), int(classifier.n_features_in_)
+def with_features(dataset: Dataset, wanted: list[str] | None, width: int, of: str) -> Dataset:
+    """``dataset`` with the ``width`` features of ``of``: by their ``wanted`` names where both have some."""
     names = list(dataset.feature_names)
     by_name = wanted is not None and not _numbered(names, "x") and not _numbered(wanted, "x")
     if by_name and wanted is not None and names != wanted:
         missing = sorted(set(wanted) - set(names))
         if missing:
-            raise Failure(f"{dataset.name} has no feature {missing[0]!r}, expected the {width} features of the model.")
+            raise Failure(f"{dataset.name} has no feature {missing[0]!r}, expected the {width} features of {of}.")
         places = {name: place for place, name in enumerate(names)}
         order = [places[name] for name in wanted]
         parts: dict[str, Any] = {"X_train": dataset.X_train[:, order]}
@@ -155,7 +189,7 @@ def _with_features(classifier: ESMCClassifier, dataset: Dataset) -> Dataset:
     if dataset.n_features < width and hasattr(dataset.X_train, "indptr"):
         return _widened(dataset, width)
     if dataset.n_features != width:
-        raise Failure(f"{dataset.name} has {dataset.n_features} features, expected the {width} of the model.")
+        raise Failure(f"{dataset.name} has {dataset.n_features} features, expected the {width} of {of}.")
     return dataset
 
 

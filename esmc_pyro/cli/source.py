@@ -120,10 +120,7 @@ class Reading:
         from esmc_pyro.data import remove_ones
 
         if self.limit is not None:
-            parts = ("X_train", "Y_train", "X_test", "Y_test")
-            values = {part: getattr(dataset, part) for part in parts}
-            kept: dict[str, Any] = {k: None if v is None else v[: self.limit] for k, v in values.items()}
-            dataset = replace(dataset, **kept)
+            dataset = dataset.first(self.limit)
         if self.remove_ones is not None:
             given: Any = dataset.Y_train
             dataset = replace(dataset, Y_train=remove_ones(given, self.remove_ones, self.split_seed))

@@ -16,12 +16,13 @@ from esmc_pyro.data.matrix import Matrix, first_wrong, stack, stored, to_matrix
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Features X and labels Y, each dense float32 or CSR float32.
+    """Features X and labels Y, each dense or CSR, in float32 (features that it would round: `precision.to_single`).
 
     - `X_train` (N, F), `X_test` (M, F): finite numbers.
     - `Y_train` (N, K), `Y_test` (M, K): 1 for a label the row has, 0 for one it has not, NaN where that is unknown.
     - `X_test` and `Y_test` are None while the dataset is whole (see `split`).
     - `feature_names` (F) and `label_names` (K) are numbered when left empty.
+    - `source_rows` (N + M) says which rows of the source these are, training rows first; None if they are in its order.
 
     Lists, frames, other number types and other sparse formats are converted.
     """
@@ -33,6 +34,7 @@ class Dataset:
     Y_test: Matrix | None = None
     feature_names: Sequence[str] = ()
     label_names: Sequence[str] = ()
+    source_rows: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -47,7 +49,7 @@ class Dataset:
             )
             if X.shape[0] != Y.shape[0]:
                 raise ValueError(f"Y_{part} has {Y.shape[0]} rows, expected {X.shape[0]}, as many as X_{part}.")
-            _check_features(f"X_{part}", X)
+            _check_features(f"X_{part}", X, self.feature_names)
             _check_labels(f"Y_{part}", Y)
             self._set(f"X_{part}", X)
             self._set(f"Y_{part}", Y)
@@ -57,6 +59,10 @@ class Dataset:
                 raise ValueError(
                     f"{letter}_test has {test.shape[1]} {what}, expected {train.shape[1]}, as many as {letter}_train."
                 )
+        if self.source_rows is not None and len(self.source_rows) != self.n_train + self.n_test:
+            raise ValueError(
+                f"source_rows has {len(self.source_rows)} rows, expected the {self.n_train + self.n_test} of X."
+            )
         self._set("feature_names", _names("feature_names", self.feature_names, self.n_features, "x"))
         self._set("label_names", _names("label_names", self.label_names, self.n_labels, "y"))
 
@@ -111,7 +117,23 @@ class Dataset:
             Y_train=self.Y_train[train],
             X_test=self.X_train[test],
             Y_test=self.Y_train[test],
+            source_rows=tuple(self.row_numbers()[np.concatenate([train, test])].tolist()),
         )
+
+    def first(self, count: int) -> Dataset:
+        """The first so many training rows, and as many of the test rows."""
+        rows = None
+        if self.source_rows is not None:
+            rows = (*self.row_numbers()[:count].tolist(), *self.row_numbers(test=True)[:count].tolist())
+        X, Y = (None if part is None else part[:count] for part in (self.X_test, self.Y_test))
+        train = {"X_train": self.X_train[:count], "Y_train": self.Y_train[:count]}
+        return replace(self, **train, X_test=X, Y_test=Y, source_rows=rows)
+
+    def row_numbers(self, *, test: bool = False) -> np.ndarray:
+        """Which row of the source each training row, or test row, is; rows of a split that came with it count apart."""
+        if self.source_rows is None:
+            return np.arange(self.n_test if test else self.n_train)
+        return np.asarray(self.source_rows)[self.n_train :] if test else np.asarray(self.source_rows)[: self.n_train]
 
     def whole(self) -> Dataset:
         """The dataset without its split: training rows first, then test rows."""
@@ -150,11 +172,12 @@ def dataset_from(path: str | PathLike[str], name: str, **parts: Any) -> Dataset:
         raise data_error(path, str(error)) from error
 
 
-def _check_features(argument: str, X: Matrix) -> None:
+def _check_features(argument: str, X: Matrix, names: Sequence[str]) -> None:
     wrong = ~np.isfinite(stored(X))
     if wrong.any():
         row, column, value = first_wrong(X, wrong)
-        raise ValueError(f"{argument} holds {value:g} at row {row}, column {column}, expected finite numbers.")
+        called = f" ({names[column]})" if column < len(names) else ""
+        raise ValueError(f"{argument} holds {value:g} at row {row}, column {column}{called}, expected finite numbers.")
 
 
 def _check_labels(argument: str, Y: Matrix) -> None:

@@ -79,8 +79,12 @@ def _check_widths(path: Path, delimiter: str) -> list[str]:
             if names is None:
                 raise data_error(path, "is empty, expected a line of column names.")
             check_column_count(path, "the number of columns", len(names))
-            if not all(names) or len(set(names)) != len(names):
-                raise lines.bad("the column names are not all there or not all different, expected names that differ.")
+            if not all(names):
+                place = names.index("") + 1
+                raise lines.bad(f"column {place} has no name, expected one (pandas writes its index so: index=False).")
+            if len(set(names)) != len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise lines.bad(f"the column name {twice!r} is there more than once, expected names that differ.")
             for row in rows:
                 if row and len(row) != len(names):
                     raise lines.bad(f"the line has {len(row)} values, expected {len(names)}, one for each column.")

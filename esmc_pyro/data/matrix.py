@@ -1,4 +1,4 @@
-"""The two shapes a matrix may have here, dense float32 or CSR float32, and what is asked of either."""
+"""The two shapes a matrix may have here, dense or CSR, and what is asked of either."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from esmc_pyro.data.errors import MAX_SPARSE_ROWS, check_column_count, data_error
+from esmc_pyro.precision import to_single
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
 
@@ -41,7 +42,7 @@ def to_matrix(argument: str, value: Any) -> Matrix:
             raise ValueError(f"{argument} holds {value.dtype} values, expected numbers.") from error
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and that is refused by name
         if isinstance(value, np.ndarray):
-            return np.ascontiguousarray(value, dtype=np.float32)
+            return np.ascontiguousarray(to_single(value))
         matrix: sparse.csr_array = sparse.csr_array(value.tocsr().astype(np.float32, copy=False))
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's arrays may be shared, and what follows works in place

@@ -31,6 +31,21 @@ _NAMES = ("feature_names", "label_names")
 
 def read_npz(path: str | PathLike[str], *, name: str | None = None) -> Dataset:
     """Read a .npz file. Arrays that would need pickle are refused, and so are sizes the file cannot fill."""
+    arrays, names = _read(path)
+    return dataset_from(path, name or stem(path), **named_parts(path, arrays), **names)
+
+
+def read_npz_features(path: str | PathLike[str]) -> tuple[Any, list[str]] | None:
+    """Features (n x F) and their names, if any, of a .npz file with one `X` and no labels; None of any other."""
+    arrays, names = _read(path)
+    (X, *more) = [key for key in arrays if key in ("X_train", "X_all", "X")] or [None]
+    if X is None or more or any(key.startswith("Y") or key == "X_test" for key in arrays):
+        return None
+    return arrays[X], names.get("feature_names", [])
+
+
+def _read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The arrays of a file, sparse ones put together, and its names."""
     try:
         arrays = _load(path)
     except OSError as error:
@@ -42,7 +57,7 @@ def read_npz(path: str | PathLike[str], *, name: str | None = None) -> Dataset:
     names = {key: _names(path, key, arrays.pop(key)) for key in _NAMES if key in arrays}
     for key in {key.rpartition(".")[0] for key in arrays if key.endswith(".indptr")}:
         arrays[key] = _sparse(path, key, arrays)
-    return dataset_from(path, name or stem(path), **named_parts(path, arrays), **names)
+    return arrays, names
 
 
 def write_npz(dataset: Dataset, path: str | PathLike[str]) -> None:

@@ -110,8 +110,10 @@ class SVIState:
         self.scheduler.load_state_dict(
             self.scheduler.state_dict() | {key: config["scheduler"][key] for key in POSITION}
         )
-        self.plateau.smooth, best, self.plateau.waited = config["plateau"]
-        self.plateau.best = -math.inf if best is None else best
+        for key in ("smooth", "best", "waited"):
+            setattr(self.plateau, key, config["plateau"][key])
+        if self.plateau.best is None:
+            self.plateau.best = -math.inf
         if self.judge is not None:
             self.judge.best, self.judge.waited = config["held_out"]
             self.judge.kept = {name: tensors[f"best/{name}"] for name in self.parameters}
@@ -134,12 +136,12 @@ class SVIState:
             "optimizer": plain,
             "groups": numbers,
             "scheduler": {key: position[key] for key in POSITION},
-            # minus infinity, before there is a best, has no word in JSON
-            "plateau": [
-                self.plateau.smooth,
-                self.plateau.best if math.isfinite(self.plateau.best) else None,
-                self.plateau.waited,
-            ],
+            "plateau": {
+                "smooth": self.plateau.smooth,
+                # minus infinity, before there is a best, has no word in JSON
+                "best": self.plateau.best if math.isfinite(self.plateau.best) else None,
+                "waited": self.plateau.waited,
+            },
             "start": self.start,
         }
         if self.judge is not None:

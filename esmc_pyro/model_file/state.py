@@ -112,7 +112,7 @@ def decode(content: Any, given: dict[str, Tensor], kind: type[Any]) -> Any:
     made = kind(**arguments)
     made.stack_, made.search_ = Stack(members), search
     made.label_names_, made._label_columns = label_names, pd.Index(label_names) if in_frame else None
-    made.n_labels_, made.classes_, made.n_features_in_ = len(label_names), np.arange(len(label_names)), inputs
+    made.n_labels_, made.n_features_in_ = len(label_names), inputs
     if feature_names is not None:
         made.feature_names_in_ = np.array(feature_names, dtype=object)
     made.calibration_, made.suitability_calibration_, made.threshold_ = written, fits, threshold
@@ -228,17 +228,17 @@ def _decode_arguments(described: dict[str, Any], tensors: Tensors, kind: type[An
 
 def _decode_features(kind: str, tensors: Tensors, inputs: int) -> tuple[FeatureMap, int]:
     """The feature map, and how many columns it makes of ``inputs``."""
-    made, width, single = FeatureMap(kind), inputs, (torch.float32,)
+    made, width, single, either = FeatureMap(kind), inputs, (torch.float32,), (torch.float32, torch.float64)
     if "features.projection" in tensors:
         projection = tensors.take("features.projection", (inputs, None), dtypes=single)
         made.projection, width = projection.numpy(), projection.shape[1]
     if made.kind == "standard":
-        made.mean = tensors.take("features.mean", (width,), dtypes=single).numpy()
-        made.scale = tensors.take("features.scale", (width,), dtypes=single).numpy()
+        made.mean = tensors.take("features.mean", (width,), dtypes=either).numpy()
+        made.scale = tensors.take("features.scale", (width,), dtypes=either).numpy()
         if not (made.scale > 0).all():
             raise ModelFileError("tensor 'features.scale' must be above 0 everywhere")
     if made.kind == "quantile":
-        made.quantiles = tensors.take("features.quantiles", (None, width), dtypes=single).numpy()
+        made.quantiles = tensors.take("features.quantiles", (None, width), dtypes=either).numpy()
         if not len(made.quantiles) or not (np.diff(made.quantiles, axis=0) >= 0).all():
             raise ModelFileError("tensor 'features.quantiles' must have rows, and not fall from row to row")
     if "features.weights" in tensors:

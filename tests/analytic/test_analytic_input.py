@@ -6,6 +6,7 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.contrib.gp.kernels import RBF
 from pyro.nn import PyroSample
 from torch import nn
 
@@ -39,6 +40,12 @@ def with_prior() -> ESMC:
     [
         (with_layer(fitc=True), {}, "layer 'z' has fitc=True, whose input-dependent variance has no closed-form bound"),
         (with_layer(kernel="matern32"), {}, "layer 'z' must have the kernel 'rbf'"),
+        (with_layer(kernel=RBF(1, active_dims=[1])), {}, "must see all 2 inputs in order for the analytic solver; got"),
+        (
+            with_layer(kernel=RBF(2, active_dims=[1, 0])),
+            {},
+            "layer 'z' must see all 2 inputs in order for the analytic",
+        ),
         (with_layer(mean=Linear(torch.zeros(2, 3))), {}, "layer 'z' must have no mean function or a Constant one"),
         (learning_likelihood(), {}, "got the likelihood Gaussian with parameters to learn"),
         (with_prior(), {}, "got layer 'c' with a prior on some"),

@@ -71,6 +71,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = {"feature_names": list(features.columns), "label_names": list(LABELS)}
     write_npz(Dataset("split", X[:45], Y[:45], X[45:], Y[45:], **names), folder / "split.npz")
     write_npz(Dataset("numbered", X, Y), folder / "numbered.npz")
+    write_npz(Dataset("strange", X, Y, feature_names=list("uvwxyz")), folder / "strange.npz")
+    np.savez(folder / "bare.npz", X=X, feature_names=np.array(features.columns, dtype=np.str_))
+    turned = Dataset("turned", X[:, ::-1], Y, feature_names=list(features.columns)[::-1])
+    write_npz(turned, folder / "turned.npz")
     write_npz(Dataset("few labels", X, Y[:, :3]), folder / "few.npz")
     write_npz(Dataset("other", X, Y, label_names=list("vwxyz")), folder / "other.npz")
     lines = [

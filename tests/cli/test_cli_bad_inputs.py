@@ -69,8 +69,14 @@ CASES = {
     "missing feature": (("predict", MODEL, "{data}/narrow.csv"), 1, "has no column 'f2', expected the 6 features"),
     "missing feature with labels": (("evaluate", MODEL, "{data}/narrow.csv"), 1, "has no feature 'f2', expected the 6"),
     "too few features": (
-        ("fit", TABLE, "--unlabeled", "{data}/narrow.csv", "--out", OUT), 1, "has 5 features, expected the 6 of DATA."
+        ("fit", TABLE, "--unlabeled", "{data}/narrow.csv", "--out", OUT), 1,
+        "has no column 'f2', expected the 6 features of DATA.",
     ),
+    "features of other names": (
+        ("fit", "{data}/split.npz", "--unlabeled", "{data}/strange.npz", "--out", OUT), 1,
+        "strange has no feature 'f0', expected the 6 features of DATA.",
+    ),
+    "a seed too large": (("fit", TABLE, "--seed", "99999999999", "--out", OUT), 2, "less than or equal to 4294967295"),
     "too few labels": (("evaluate", MODEL, "{data}/few.npz"), 1, "few has 3 labels, expected the 5 of the model."),
     "other labels": (("evaluate", MODEL, "{data}/other.npz"), 1, "has none of the model's labels"),
     "no test rows": (("evaluate", MODEL, TABLE, "--part", "test"), 1, "has no test rows, expected a split or"),

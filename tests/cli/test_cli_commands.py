@@ -173,8 +173,10 @@ def test_complete_agrees_with_the_estimator(esmc, esmc_json, data, model, fitted
     expected = fitted.complete(frame(dataset.X_train), dataset.Y_train, n=4)
     said = esmc_json(*ask)
     assert [(entry["row"], entry["label"]) for entry in said] == list(
-        zip(expected["row"], expected["label"], strict=True)
+        zip(np.take(dataset.source_rows, expected["row"]), expected["label"], strict=True)
     )
+    table = pd.read_csv(data / "table.csv")  # whose rows they are
+    assert all(table.loc[entry["row"], f"label_{entry['label']}"] == 0 for entry in said)
     np.testing.assert_allclose([entry["probability"] for entry in said], expected["probability"], rtol=1e-6)
     assert said[0]["label"] in esmc(*ask).stdout
     esmc_json(*ask, "--out", tmp_path / "missing.csv")
@@ -183,8 +185,8 @@ def test_complete_agrees_with_the_estimator(esmc, esmc_json, data, model, fitted
 
 def test_complete_says_which_labels_had_been_removed(esmc_json, data, model, dataset):
     said = esmc_json("complete", model, data / "table.csv", *SPLIT, "--remove-ones", 0.4, "-n", 10)
-    truth = np.asarray(dataset.Y_train)
-    assert [entry["removed"] for entry in said] == [truth[e["row"], "abcde".index(e["label"])] == 1 for e in said]
+    truth = pd.read_csv(data / "table.csv")
+    assert [entry["removed"] for entry in said] == [truth.loc[e["row"], f"label_{e['label']}"] == 1 for e in said]
     assert any(entry["removed"] for entry in said)
 
 
@@ -194,7 +196,36 @@ def test_suggest_agrees_with_the_estimator(esmc, esmc_json, data, model, fitted)
     said = esmc_json("suggest", model, data / "features.csv", "-n", 3)
     assert [entry["row"] for entry in said] == expected["row"].tolist()
     assert [entry["ask"] for entry in said] == expected["ask"].tolist()
-    assert expected["ask"][0] in esmc("suggest", model, data / "features.csv", "-n", 3).stdout
+    assert ", ".join(expected["ask"][0]) in esmc("suggest", model, data / "features.csv", "-n", 3).stdout
+
+
+def test_rows_are_those_of_the_file_whatever_the_split(esmc_json, data, model, dataset):
+    whole = esmc_json("predict", model, data / "table.csv", "--kind", "scores")
+    assert whole["rows"] == list(range(60))
+    values = np.asarray(whole["values"])
+    for part, rows in (("test", dataset.source_rows[45:]), ("train", dataset.source_rows[:45])):
+        said = esmc_json("predict", model, data / "table.csv", *SPLIT, "--part", part, "--kind", "scores")
+        assert said["rows"] == list(rows)
+        np.testing.assert_allclose(said["values"], values[said["rows"]], atol=1e-4)
+        few = esmc_json("predict", model, data / "table.csv", *SPLIT, "--part", part, "--limit", 3)
+        assert few["rows"] == list(rows[:3])
+
+
+def test_an_npz_file_of_features_alone_can_be_predicted(esmc, esmc_json, data, model):
+    said = esmc_json("predict", model, data / "bare.npz", "--kind", "scores")
+    straight = esmc_json("predict", model, data / "features.csv", "--kind", "scores")
+    np.testing.assert_array_equal(said["values"], straight["values"])
+    assert len(esmc_json("suggest", model, data / "bare.npz", "-n", 2)) == 2
+    assert "expected X_train and Y_train" in esmc("evaluate", model, data / "bare.npz").stderr
+
+
+def test_unlabelled_rows_have_their_features_by_name(esmc_json, data, tmp_path):
+    made = [tmp_path / f"{name}.esmc" for name in ("straight", "turned")]
+    for out, source in zip(made, ("numbered", "turned"), strict=True):
+        esmc_json("fit", data / "split.npz", "--unlabeled", data / f"{source}.npz", *QUICK, "--out", out)
+    ask = (data / "features.csv", "--kind", "scores")
+    first, second = (esmc_json("predict", out, *ask)["values"] for out in made)
+    np.testing.assert_array_equal(first, second)
 
 
 def test_inspect_data_and_model(esmc, esmc_json, data, model, fitted):

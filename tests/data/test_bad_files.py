@@ -91,7 +91,7 @@ TEXT_FILES = [
         MEKA.replace("red {0,1}", "red {1,0}"),
         ": label 'red' is declared {1,0} in a sparse file, expected {0,1}.",
     ),
-    ("a.arff", MEKA.replace("3 2", "3 ?"), ": X_train holds nan at row 1, column 1, expected finite numbers."),
+    ("a.arff", MEKA.replace("3 2", "3 ?"), ": X_train holds nan at row 1, column 1 (b), expected finite numbers."),
     ("a.txt", "3 4\n" + EXTREME, "line 1: the row cannot be read (…), " + PAIRS),
     (
         "a.txt",
@@ -119,10 +119,15 @@ TEXT_FILES = [
     (
         "a.csv",
         CSV.replace("b,c", "a,c"),
-        "line 1: the column names are not all there or not all different, expected names that differ.",
+        "line 1: the column name 'a' is there more than once, expected names that differ.",
+    ),
+    (
+        "a.csv",
+        CSV.replace("a,", ",", 1),
+        "line 1: column 1 has no name, expected one (pandas writes its index so: index=False).",
     ),
     ("a.csv", CSV.replace("3,1,1", "many,1,1"), ": column 'd' holds 'many' at row 2, expected a number."),
-    ("a.csv", CSV.replace("3,1,1", ",1,1"), ": X_train holds nan at row 2, column 3, expected finite numbers."),
+    ("a.csv", CSV.replace("3,1,1", ",1,1"), ": X_train holds nan at row 2, column 3 (d), expected finite numbers."),
     ("a.csv", CSV.replace("3,1,1", "3,1,yes"), ": column 'label_blue' holds 'yes' at row 2, expected 0, 1 or nothing."),
     (
         "a.csv",

@@ -128,3 +128,20 @@ def test_summary(kind):
         "unknown_labels": 0.125,
         "feature_density": 7 / 16,
     }
+
+
+def test_rows_of_a_split_know_their_numbers_in_the_source() -> None:
+    features = np.arange(10.0)[:, None]
+    whole = Dataset("ten", features, np.eye(10))
+    assert whole.source_rows is None
+    split = whole.split(n_test=3, seed=1)
+    for made in (split, split.first(2)):
+        np.testing.assert_array_equal(made.X_train[:, 0], made.row_numbers())
+        np.testing.assert_array_equal(made.X_test[:, 0], made.row_numbers(test=True))
+    np.testing.assert_array_equal(split.whole().X_train[:, 0], split.whole().row_numbers())
+    again = split.whole().split(test_fraction=0.5, seed=2)
+    np.testing.assert_array_equal(again.X_test[:, 0], again.row_numbers(test=True))
+    given = Dataset("given", features[:6], np.eye(10)[:6], features[6:], np.eye(10)[6:])
+    np.testing.assert_array_equal(given.row_numbers(test=True), np.arange(4))  # each part counts by itself
+    with pytest.raises(ValueError, match=r"source_rows has 3 rows, expected the 10 of X."):
+        Dataset("ten", features, np.eye(10), source_rows=(1, 2, 3))

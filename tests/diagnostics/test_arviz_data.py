@@ -96,6 +96,16 @@ def test_unknown_entries_are_not_in_the_log_likelihood_and_the_known_ones_say_wh
     assert set(some.posterior.data_vars) == {"c", "z", "suitability"}
 
 
+@pytest.mark.parametrize("name", ["auto_normal", "auto_delta"])
+def test_all_rows_in_another_order_are_the_same_rows(name):
+    X, Y = tiny_data()
+    posterior = with_guide(name)
+    back = list(range(N + I))[::-1]
+    data, turned = (posterior.to_arviz(X, Y, draws=5, rows=rows) for rows in (None, back))
+    assert turned.posterior["instances"].values.tolist() == back
+    np.testing.assert_array_equal(turned.posterior["z"], data.posterior["z"][:, :, ::-1])
+
+
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("likelihood", [EEOE(4, 0.8), MPU(0.3, 1.2), Experts(3), Gaussian(0.4), Probit(1.3)])
 def test_the_likelihood_of_an_entry_is_the_mean_of_its_likelihood_over_z(likelihood):

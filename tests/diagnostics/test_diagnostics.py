@@ -7,11 +7,13 @@ import pytest
 import torch
 from solvable import data as solvable_data
 from solvable import exact_loo, exact_posterior
-from tiny import tiny_data, tiny_model
+from tiny import shake, tiny_data, tiny_model
 
 from esmc_pyro import diagnostics
 from esmc_pyro.arviz_data import az, inference_data
-from esmc_pyro.guides import GUIDES, DoublyStochasticGuide
+from esmc_pyro.guides import GUIDES, DoublyStochasticGuide, DrawsGuide
+from esmc_pyro.guides.whitened import WhitenedGuide
+from esmc_pyro.inference import fit_svi
 from esmc_pyro.models import EEOE, Gaussian
 from esmc_pyro.posterior import Posterior
 
@@ -100,6 +102,67 @@ def test_khat_refuses_what_has_no_meaning():
         diagnostics.khat(auto, X[: len(Y)], Y, X[len(Y) :], over="functions")
     with pytest.raises(ValueError, match="draws must be a whole number of at least 100"):
         diagnostics.khat(auto, X[: len(Y)], Y, draws=5)
+
+
+def chains(X: torch.Tensor, Y: torch.Tensor) -> Posterior:
+    """Two chains of five draws, such as those of ``fit_nuts``."""
+    model = tiny_model(X, Y, depth=1)
+    M, K = model.layers[0].pseudo_count, model.labels
+    draws = {"v_z": torch.randn(2, 5, K, M), "u_z": torch.randn(2, 5, K, M), "z": torch.randn(2, 5, len(X), K)}
+    return Posterior(model, DrawsGuide(model, draws))
+
+
+def test_khat_refuses_chains():
+    X, Y = tiny_data(0)
+    with pytest.raises(ValueError, match="posterior must be variational to be weighed; got chains"):
+        diagnostics.khat(chains(X, Y), X, Y)
+
+
+def test_khat_refuses_a_point():
+    X, Y = tiny_data(0)
+    posterior = fit_svi(tiny_model(X, Y), X, Y, guide="auto_delta", epochs=1, progress=False)
+    with pytest.raises(ValueError, match="posterior must have a density to be weighed; got a guide that is a single"):
+        diagnostics.khat(posterior, X, Y)
+
+
+@pytest.mark.usefixtures("double")
+def test_khat_takes_laplaces_approximation_after_its_fit():
+    X, Y = tiny_data(0)
+    guide = "auto_laplace_approximation"
+    posterior = fit_svi(tiny_model(X, Y, depth=1), X, Y, guide=guide, epochs=5, progress=False)
+    assert math.isfinite(diagnostics.khat(posterior, X, Y, draws=200))
+
+
+def test_a_users_guide_that_leaves_c_to_the_model_has_the_terms_of_the_doubly_stochastic_one():
+    class Mine(WhitenedGuide):
+        pass
+
+    X, Y = tiny_data()
+    model = tiny_model(X, Y)
+    guide = shake(DoublyStochasticGuide(model, X, Y))
+    mine = Mine(model, X, Y, start="zero")
+    mine.load_state_dict(guide.state_dict())
+    terms = [diagnostics.pointwise(Posterior(model, q).to_arviz(X, Y, draws=20, inner=5)) for q in (guide, mine)]
+    np.testing.assert_array_equal(*terms)
+
+
+def one_chain(correlation: float, **groups) -> object:
+    """A thousand draws of one ``z`` of variance one, each correlated with the one before."""
+    noise = np.random.default_rng(0).normal(size=1000) * (1 - correlation**2) ** 0.5
+    z = [noise[0] / (1 - correlation**2) ** 0.5]
+    for step in noise[1:]:
+        z.append(correlation * z[-1] + step)
+    return inference_data({"posterior": {"z": np.array(z)[None, :, None]}, **groups})
+
+
+def test_correlated_draws_of_a_single_chain_are_fewer_independent_ones():
+    data = one_chain(0.9, sample_stats={"lp": np.zeros((1, 1000))})
+    assert diagnostics._relative_efficiency(data) < 0.12  # (1 - 0.9) / (1 + 0.9) = 0.053 of them
+
+
+def test_draws_of_a_guide_are_all_independent():
+    X, Y = tiny_data()
+    assert diagnostics._relative_efficiency(likely(1.0, X, Y).to_arviz(X, Y, draws=20)) == 1.0
 
 
 def test_chains_that_agree_have_an_rhat_of_one_and_those_that_do_not_have_more():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from pyro.contrib.gp.kernels import RBF
 from scipy import sparse
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, get_scorer, roc_auc_score
 
 from esmc_pyro import ESMCClassifier
 from esmc_pyro.feature_map import FeatureMap
@@ -206,6 +207,54 @@ def test_one_row_beyond_float32_does_not_end_the_fit(make_data: Make) -> None:
     X[7, 1] = 9.96921e36  # what some files have for a value that is missing
     model = estimator().fit(X, Y)
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("kind", ["standard", "quantile"])
+def test_unix_times_keep_their_minutes(make_data: Make, tmp_path: Path, kind: str) -> None:
+    """In float32 they would be rounded to two minutes before anything is subtracted from them."""
+    X, _ = make_data(200)
+    minutes = np.random.default_rng(0).uniform(0, 20, size=200)
+    X, Y = np.c_[X[:, :1], 1.7e9 + 60 * minutes], np.c_[minutes > 10, minutes < 5].astype(float)
+    model = estimator(features=kind, epochs=30).fit(X[:120], Y[:120])
+    scores = model.decision_function(X[120:])
+    assert roc_auc_score(Y[120:], scores) > 0.97
+    alone = np.concatenate([model.decision_function(X[row : row + 1]) for row in range(120, 130)])
+    np.testing.assert_allclose(alone, scores[:10], atol=1e-3)
+    model.save(tmp_path / "times.esmc")
+    np.testing.assert_array_equal(ESMCClassifier.load(tmp_path / "times.esmc").decision_function(X[120:]), scores)
+
+
+def test_what_a_masked_array_masks_is_unknown(make_data: Make) -> None:
+    X, Y = make_data()
+    unknown = np.random.default_rng(0).random(Y.shape) < 0.3
+    masked = np.ma.masked_array(np.where(unknown, 0, Y).astype(int), mask=unknown)
+    model, same = estimator().fit(X, masked), estimator().fit(X, np.where(unknown, np.nan, Y))
+    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+@pytest.mark.parametrize("scoring", ["roc_auc", "average_precision"])
+def test_scorers_of_scikit_learn_see_the_probability_of_a_one(make_data: Make, labels: int, scoring: str) -> None:
+    X, Y = make_data(90)
+    model = estimator(epochs=30).fit(X[:60], Y[:60, :labels])
+    metric = {"roc_auc": roc_auc_score, "average_precision": average_precision_score}[scoring]
+    expected = metric(Y[60:, :labels], model.decision_function(X[60:]))
+    assert get_scorer(scoring)(model, X[60:], Y[60:, :labels]) == pytest.approx(expected, abs=1e-6)
+    assert expected > 0.8
+
+
+def test_rows_of_a_frame_are_named_beside_their_positions(make_data: Make) -> None:
+    X, Y = make_data()
+    order = np.random.default_rng(0).permutation(len(X))
+    frame, labels = pd.DataFrame(X, index=order), pd.DataFrame(Y, index=order, columns=list("abc"))
+    frame.columns = [f"x{i}" for i in range(X.shape[1])]
+    model = estimator().fit(frame, labels)
+    found = model.complete(frame, labels, n=8)
+    assert found["index"].tolist() == order[found["row"]].tolist()
+    assert all(labels.loc[index, label] == 0 for index, label in zip(found["index"], found["label"], strict=True))
+    asked = model.suggest_annotations(frame, n=4)
+    assert asked["index"].tolist() == order[asked["row"]].tolist()
+    assert "index" not in model.complete(frame.reset_index(drop=True), labels, n=1)
 
 
 def test_a_column_that_did_not_vary_says_nothing(make_data: Make) -> None:

@@ -25,6 +25,16 @@ def estimator(**options: Any) -> ESMCClassifier:
     return ESMCClassifier(**{"features": "standard"} | options)
 
 
+def test_rows_without_labels_leave_all_as_it_was(make_data: Make) -> None:
+    X, Y = make_data()
+    model = estimator().fit(X[:30], Y[:30])
+    before = model.decision_function(X)
+    assert model.partial_fit(X[30:], np.full_like(Y[30:], np.nan)) is model
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    with pytest.raises(ValueError, match="Y must have the 3 labels"):
+        model.partial_fit(X[30:], np.full((10, 2), np.nan))
+
+
 def test_the_first_call_is_fit(make_data: Make) -> None:
     X, Y = make_data()
     assert np.array_equal(

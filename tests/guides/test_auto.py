@@ -9,12 +9,14 @@ from pyro import poutine
 from pyro.distributions import LogNormal
 from pyro.infer.autoguide import (
     AutoDelta,
+    AutoDiscreteParallel,
     AutoGuideList,
     AutoLaplaceApproximation,
     AutoLowRankMultivariateNormal,
     AutoNormal,
     AutoNormalMessenger,
 )
+from pyro.infer.autoguide.initialization import init_to_value
 from pyro.nn import PyroSample
 from pyro.poutine.util import prune_subsample_sites
 from tiny import I, K, N, tiny_data, tiny_model
@@ -118,11 +120,27 @@ def test_other_autoguides_are_refused(auto: type) -> None:
         MarginalGuide(tiny_model(X, Y), X, Y, auto=lambda joint, **_: auto(joint))
 
 
+@pytest.mark.parametrize("auto", [AutoGuideList, AutoDiscreteParallel])
+def test_other_autoguides_are_refused_by_class(auto: type) -> None:
+    X, Y = tiny_data(unlabelled=0)
+    with pytest.raises(ValueError, match=rf"auto must make one of \[.*AutoContinuous; got {auto.__name__}"):
+        fit_svi(tiny_model(X, Y), X, Y, guide=auto, epochs=1, progress=False)
+
+
+def test_the_users_first_means_are_used() -> None:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, 1)
+    v, z = torch.randn(K, model.layers[0].pseudo_count), torch.randn(N + I, K)
+    mine = init_to_value(values={"v_z": v, "z": z})
+    guide = MarginalGuide(model, X, Y, auto=partial(AutoNormal, init_loc_fn=mine))
+    assert torch.equal(guide.auto.locs.v_z, v)
+
+
 def test_priors_on_parameters_are_refused() -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y)
     model.layers[0].kernel.lengthscale = PyroSample(LogNormal(torch.tensor(0.0), torch.tensor(1.0)))
-    with pytest.raises(ValueError, match="the model must have plain parameters for an autoguide"):
+    with pytest.raises(ValueError, match=r"the model must have plain parameters for an autoguide.*\(use NUTS\)$"):
         MarginalGuide(model, X, Y)
 
 

@@ -79,6 +79,8 @@ KINDS = {
     "momentum": {"optimizer": partial(torch.optim.SGD, momentum=0.9), "lr": 1e-3},
     "patience": {"patience": 2, "tolerance": 0.5},
     "learned noise": {"likelihood": Gaussian(0.5, learn_noise=True)},
+    "within a warm-up": {"kl_warm_up": 3},
+    "within a warm-up, with patience": {"kl_warm_up": 3, "patience": 2, "epochs": 8, "tolerance": 10.0},
 }
 
 

@@ -11,7 +11,7 @@ from pyro import poutine
 from tiny import GUIDE_CASES, LIKELIHOOD_CASES, tiny_data, tiny_model
 
 from esmc_pyro.guides import DoublyStochasticGuide
-from esmc_pyro.inference import importance, importance_sample, log_weights
+from esmc_pyro.inference import fit_nuts, fit_svi, importance, importance_sample, log_weights
 from esmc_pyro.models import Bernoulli, Gaussian
 from esmc_pyro.posterior import Posterior
 
@@ -130,3 +130,26 @@ def test_bad_arguments_get_one_sentence(options: dict, sentence: str) -> None:
     model = tiny_model(X, Y, 2)
     with pytest.raises(ValueError, match=sentence):
         importance_sample(Posterior(model, DoublyStochasticGuide(model, X, Y)), X, Y, **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*diverged:RuntimeWarning")
+def test_chains_are_not_weighed() -> None:
+    X, Y = tiny_data(0)
+    posterior = fit_nuts(tiny_model(X, Y, 1), X, Y, chains=1, warmup=3, draws=3, progress=False)
+    with pytest.raises(ValueError, match="posterior must be variational to be weighed; got chains"):
+        importance_sample(posterior, X, Y, 10, progress=False)
+
+
+def test_a_point_is_not_weighed() -> None:
+    X, Y = tiny_data(0)
+    posterior = fit_svi(tiny_model(X, Y), X, Y, guide="auto_delta", epochs=1, progress=False)
+    with pytest.raises(ValueError, match="posterior must have a density to be weighed; got a guide that is a single"):
+        importance_sample(posterior, X, Y, 10, progress=False)
+
+
+@pytest.mark.usefixtures("double")
+def test_laplaces_approximation_is_weighed_after_its_fit() -> None:
+    X, Y = tiny_data(0)
+    guide = "auto_laplace_approximation"
+    posterior = fit_svi(tiny_model(X, Y, 1), X, Y, guide=guide, epochs=5, progress=False)
+    assert torch.isfinite(importance_sample(posterior, X, Y, 50, progress=False).log_weights).all()

@@ -188,6 +188,15 @@ def test_laplace_spread_needs_a_common_covariance() -> None:
         laplace_spread(model, guide, X, Y)
 
 
+@pytest.mark.parametrize(("depth", "mean"), [(2, "zero"), (2, "constant"), (3, "zero"), (3, "linear")])
+def test_laplace_spread_needs_one_layer_or_a_linear_mean_on_the_second(depth: int, mean: str) -> None:
+    X, Y = tiny_data()
+    model = tiny_model(X, Y, depth, mean=mean)
+    guide = DoublyStochasticGuide(model, X, Y, covariance="common")
+    with pytest.raises(ValueError, match=f"a second one with a linear mean, for a Laplace spread; got {depth} layers"):
+        laplace_spread(model, guide, X, Y)
+
+
 def _labels() -> torch.Tensor:
     Y = (torch.rand(50, 6) < 0.4).double()
     Y[:, 1] = Y[:, 0]

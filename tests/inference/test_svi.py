@@ -137,9 +137,9 @@ def test_exactly_what_is_named_is_learned(case: str, name: str) -> None:
 def test_the_noise_of_the_gaussian_likelihood_is_learned_on_request() -> None:
     X, Y = tiny_data()
     for learn_noise in (True, False):
-        likelihood = Gaussian(0.4, learn_noise=learn_noise)
-        fit(tiny_model(X, Y, 2, likelihood), X, Y, **collapsed)
-        moved = abs(float(torch.as_tensor(likelihood.noise).detach()) - 0.4) > 1e-4
+        model = tiny_model(X, Y, 2, Gaussian(0.4, learn_noise=learn_noise))
+        fit(model, X, Y, **collapsed)
+        moved = abs(float(torch.as_tensor(model.likelihood.noise).detach()) - 0.4) > 1e-4
         assert moved == learn_noise
 
 

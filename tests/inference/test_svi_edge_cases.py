@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import ELBO, JitTrace_ELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.nn import PyroSample
 from torch import Tensor
 
 from esmc_pyro.inference import fit_svi
@@ -106,3 +109,33 @@ def test_any_depth(widths: list[int]) -> None:
     for guide in ("paper", "doubly_stochastic"):
         posterior = fit_svi(model, X, Y, torch.randn(4, 3), guide=guide, epochs=1, progress=False)
         assert [z.shape for z in posterior.predict_layers(X)] == [(30, width) for width in [*widths, 5]]
+
+
+@pytest.mark.parametrize("guide", ["paper", "doubly_stochastic", "auto_normal"])
+def test_priors_on_parameters_are_refused_and_fit_nuts_is_named(guide: str) -> None:
+    X, Y = plain()
+    model = ESMC.from_data(X, Y, [], pseudo=6)
+    model.layers[0].kernel.lengthscale = PyroSample(dist.LogNormal(0.0, 1.0))
+    with pytest.raises(ValueError, match=r"model must have plain parameters for SVI.*use fit_nuts"):
+        fit_svi(model, X, Y, guide=guide, epochs=1, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:TraceEnum_ELBO found no sample sites configured for enumeration")
+@pytest.mark.parametrize("guide", ["paper", "doubly_stochastic", "auto_normal"])
+def test_trace_enum_elbo_fits_as_trace_elbo_does_where_nothing_is_enumerated(guide: str) -> None:
+    X, Y = plain()
+    bounds = []
+    for objective in (Trace_ELBO(), TraceEnum_ELBO(max_plate_nesting=2)):
+        model = ESMC.from_data(X, Y, [2], likelihood="bernoulli", pseudo=6)
+        posterior = fit_svi(model, X, Y, guide=guide, objective=objective, epochs=3, batch_size=16, progress=False)
+        bounds.append(posterior.history["elbo"].tolist())
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("elbo", [TraceGraph_ELBO, JitTrace_ELBO])
+def test_elbos_of_pyro_without_a_module_form_are_refused(elbo: type[ELBO]) -> None:
+    X, Y = plain()
+    model = ESMC.from_data(X, Y, [2], likelihood="bernoulli", pseudo=6)
+    sentence = rf"objective must be Trace_ELBO, .* or TraceEnum_ELBO, if it is one of Pyro's; got {elbo.__name__}"
+    with pytest.raises(ValueError, match=sentence):
+        fit_svi(model, X, Y, objective=elbo(), epochs=1, progress=False)

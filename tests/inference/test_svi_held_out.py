@@ -55,6 +55,8 @@ def test_patience_counts_epochs_since_the_best_held_out_score(tmp_path: Path) ->
         ((torch.ones(3, 2), torch.ones(3, 4)), "the X of held_out must have the 3 columns"),
         ((torch.ones(3, 3), torch.ones(3, 5)), "the Y of held_out must have the 4 labels"),
         ((torch.ones(3, 3), torch.zeros(3, 4)), "must have a label that is 1"),
+        ((torch.ones(3, 3), torch.ones(3, 4)), "must have a label that is 0, or no epoch is better than another"),
+        ((torch.ones(1, 3), torch.tensor([[1.0, torch.nan, 1.0, 1.0]])), "must have a label that is 0"),
     ],
 )
 def test_held_out_rows_are_checked(held_out: Any, sentence: str) -> None:

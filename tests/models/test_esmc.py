@@ -9,7 +9,7 @@ from pyro import poutine
 from pyro.contrib.gp.kernels import RBF, Sum
 from tiny import LIKELIHOOD_CASES, WIDTHS, F, I, K, M, N, tiny_data, tiny_model
 
-from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Layer, make_kernel, observed
+from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Layer, LearnedEEOE, make_kernel, observed
 from esmc_pyro.models.means import Constant, Linear
 
 LATENT = {1: {}, 2: {"c": ("latent", 2)}, 3: {"c1": ("latent1", 3), "c2": ("latent2", 2)}}
@@ -215,3 +215,19 @@ def test_two_models_share_nothing_and_the_store_stays_empty() -> None:
         one.layers[0].pseudo_instances.zero_()
     assert two.layers[0].pseudo_instances.abs().sum() > 0
     assert len(pyro.get_param_store()) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"likelihood": Gaussian(0.4, learn_noise=True)},
+        {"likelihood": LearnedEEOE([1.2, 2.0, 3.0, 4.0])},
+        {"kernel": RBF(F)},
+        {"kernel": [Sum(RBF(F), RBF(F)), RBF(2)], "depth": 2},
+    ],
+    ids=["noise", "a likelihood that learns", "a kernel", "a kernel a layer"],
+)
+def test_two_models_of_the_same_likelihood_or_kernel_share_no_parameter(options: dict[str, Any]) -> None:
+    X, Y = tiny_data()
+    one, two = (tiny_model(X, Y, **({"depth": 1} | options)) for _ in range(2))
+    assert not {p.data_ptr() for p in one.parameters()} & {p.data_ptr() for p in two.parameters()}

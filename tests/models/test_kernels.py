@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from pyro.contrib.gp.kernels import RBF, Linear, Matern52, Product, Sum
+from pyro.contrib.gp.kernels import RBF, Kernel, Linear, Matern52, Product, Sum, WhiteNoise
 
 from esmc_pyro.models import KERNELS, kernels, make_kernel
 from esmc_pyro.models.kernels import distance_norm, is_stationary, kernel_matrix, set_lengthscale
@@ -138,3 +138,11 @@ def test_kernel_objects_pass_and_unknown_names_do_not() -> None:
         make_kernel("rbf+cubic", 3)
     with pytest.raises(ValueError, match="kernel RBF must work on the 2 inputs of its layer; got one for 3"):
         make_kernel(kernel, 2)
+
+
+@pytest.mark.parametrize(
+    "kernel", [WhiteNoise(3), Sum(RBF(3), WhiteNoise(3)), Product(Sum(RBF(3), WhiteNoise(3)), 2.0)]
+)
+def test_white_noise_is_no_kernel_of_functions(kernel: Kernel) -> None:
+    with pytest.raises(ValueError, match=r"kernel must be of functions: .*; got WhiteNoise"):
+        make_kernel(kernel, 3)

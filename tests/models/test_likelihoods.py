@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from tiny import LIKELIHOOD_CASES, tiny_data
+from tiny import LIKELIHOOD_CASES, tiny_data, tiny_model
 from torch import Tensor
 
+from esmc_pyro.diagnostics import compare
+from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.models import (
     EEOE,
     ESMC,
@@ -32,6 +35,7 @@ from esmc_pyro.models import (
 )
 from esmc_pyro.models.likelihoods import ExpertsAgreement
 from esmc_pyro.objectives import information
+from esmc_pyro.posterior import Posterior
 
 BINARY = [case for case, (name, _) in LIKELIHOOD_CASES.items() if name not in ("experts", "gaussian")]
 z_grid = torch.linspace(-4, 4, 9, dtype=torch.float64).unsqueeze(1).expand(9, 4)  # K = 4 labels
@@ -335,3 +339,32 @@ def test_a_likelihood_owes_its_distribution() -> None:
 
     with pytest.raises(TypeError, match=r"Nothing must define distribution\(z\)"):
         Nothing().log_prob(torch.zeros(1), torch.zeros(1))
+
+
+class Heavy(Likelihood):
+    """A user's likelihood with a density."""
+
+    def distribution(self, z: Tensor) -> dist.TorchDistribution:
+        return dist.StudentT(4.0, z, 0.5)
+
+
+@cases
+def test_of_the_likelihoods_by_name_the_gaussian_alone_is_a_density(likelihood: Likelihood) -> None:
+    assert likelihood.is_density == isinstance(likelihood, Gaussian)
+
+
+def test_a_users_density_is_one() -> None:
+    assert Heavy().is_density
+
+
+def test_a_users_density_has_to_say_what_the_probability_of_a_label_is() -> None:
+    with pytest.raises(TypeError, match=r"Heavy must define prob\(z\), since it has a density of y"):
+        Heavy().prob(z_grid)
+
+
+def test_a_users_density_is_not_compared_with_a_probability() -> None:
+    X, Y = tiny_data()
+    models = {name: tiny_model(X, Y, 1, make()) for name, make in {"density": Heavy, "probability": Bernoulli}.items()}
+    candidates = {name: Posterior(m, DoublyStochasticGuide(m, X, Y, start="zero")) for name, m in models.items()}
+    with pytest.raises(ValueError, match="no common scale; got both"):
+        compare(candidates, X, Y, draws=10)
