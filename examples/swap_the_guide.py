@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         # the one line that changes is the guide's name
         model = ESMC.from_data(X, Y, [], likelihood="bernoulli", variance=9.0, pseudo=5, beta=0.5, gamma=0.5)
         posterior = fit_svi(model, X, Y, guide=guide, objective=objective, epochs=epochs, lr=0.05, progress=False)
-        weights = log_weights(posterior, X, Y, draws)
         auc = evaluate(Y_new.numpy(), posterior.predict(X_new).numpy())["auc"]
         result[guide] = {"auc": float(auc)}
-        if guide != "auto_delta":
+        if not posterior.guide.is_point:
+            weights = log_weights(posterior, X, Y, draws)
             result[guide] |= {"bound": weights.mean().item(), "error": (weights.std() / draws**0.5).item()}
         print(guide, {name: round(value, 3) for name, value in result[guide].items()})
 
