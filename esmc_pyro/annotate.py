@@ -101,7 +101,7 @@ def worth_labelling(
     found = pd.DataFrame({"row": rows + after.tolist(), "gain": values + rest[after].tolist()})
     found = found.sort_values("gain", ascending=False, kind="stable", ignore_index=True)
     ask = gains[found["row"].tolist()].topk(min(top, len(labels)), dim=1).indices
-    return found.assign(ask=[[labels[i] for i in best] for best in ask.tolist()])
+    return found.assign(ask=pd.Series([[labels[i] for i in best] for best in ask.tolist()], dtype=object))
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -192,6 +192,8 @@ def _chains_verdict(data: Any) -> dict[str, Any]:
 def _q_verdict(posterior: Posterior, X: Any, Y: Any, seed: int) -> dict[str, Any]:
     if isinstance(posterior.guide, DrawsGuide):
         return NOTHING | {"good": False, "sentence": "One chain cannot be compared with others: run several."}
+    if posterior.guide.is_point:
+        return NOTHING | {"good": False, "sentence": "A single point has no spread that could be the posterior's."}
     hidden = len(posterior.model.layers) > 1
     work = np.asarray(Y).size * KHAT["draws"] * (KHAT["inner"] if hidden else 1)
     if work > KHAT_BUDGET:

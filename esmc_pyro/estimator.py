@@ -275,9 +275,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     # --- what was fitted ----------------------------------------------------------------------------------------------
 
     @property
-    def classes_(self) -> list[npt.NDArray[np.intp]]:
-        """The values of each label, as scikit-learn's own estimators of several outputs have them."""
-        return [np.array([0, 1])] * self.n_labels_
+    def classes_(self) -> npt.NDArray[np.intp]:
+        """The values of each label, K x 2: scikit-learn would take K numbers for the classes of a single label."""
+        return np.tile([0, 1], (self.n_labels_, 1))
 
     @property
     def posterior_(self) -> Posterior:

@@ -27,7 +27,9 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
     ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
     """
     try:
-        made = to_single(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]))
+        short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2  # numbers that float32 has all of
+        kinds = np.float32 if short else [np.float64, np.float32]
+        made = to_single(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds))
         if not np.isfinite(made.data if is_sparse(made) else made).all():
             raise ValueError("Input X contains a value too large for dtype('float32').")
     except (TypeError, ValueError) as error:
@@ -56,7 +58,7 @@ def to_labels(
     elif is_sparse(Y):
         Y = Y.toarray()
     elif isinstance(Y, np.ma.MaskedArray):
-        Y = Y.astype(np.float32).filled(np.nan)
+        Y = np.where(np.ma.getmaskarray(Y), np.nan, Y.data)
     _refuse_one_dimension(Y)
     labels = check_labels(Y, rows, exact=True, unknown=unknown).float().numpy()
     if names is not None and labels.shape[1] != len(names):
@@ -77,7 +79,9 @@ def _check_names(Y: pd.DataFrame, names: Sequence[str] | None) -> None:
 
 def _refuse_one_dimension(Y: Any) -> None:
     """A vector is not guessed at: it may be one label, or the classes of a problem that is not multi-label."""
-    if isinstance(Y, list | tuple) and Y and any(isinstance(row, str | set | frozenset) for row in Y):
+    is_mixed = getattr(getattr(Y, "dtype", None), "kind", "") == "O"
+    rows = Y if isinstance(Y, list | tuple) else Y.tolist() if is_mixed else ()
+    if any(_holds_names(row) for row in rows):
         raise ValueError(
             "Y must be a matrix with a column for each label; got names of labels "
             "(scikit-learn's MultiLabelBinarizer makes such a matrix of them)"
@@ -93,6 +97,15 @@ def _refuse_one_dimension(Y: Any) -> None:
             f"Y must be a matrix with a column for each label; got {kind} values of shape {array.shape}. "
             "Only binary classification is supported: for one label pass Y.reshape(-1, 1)"
         )
+
+
+def _holds_names(row: Any) -> bool:
+    """Whether a row is a name of a label, or some of them."""
+    return isinstance(row, str | set | frozenset) or (isinstance(row, list | tuple) and any(map(_is_name, row)))
+
+
+def _is_name(item: Any) -> bool:
+    return isinstance(item, str) and not item.strip().lstrip("-").replace(".", "").isdigit()
 
 
 def label_names(Y: Any, columns: int) -> list[str]:

@@ -3,7 +3,7 @@
 Protocol: an objective is called with ``(model, guide)``, the model being ``guide.joint``, and gives a module that is
 called with ``(X, Y, rows)`` and returns the loss, minus the estimate, scaled up from ``rows`` to all rows. Those of
 Pyro's ELBOs that have a module form are objectives as they are: ``Trace_ELBO``, ``TraceMeanField_ELBO``,
-``TraceEnum_ELBO``.
+``TraceEnum_ELBO``, ``TraceTMC_ELBO``.
 """
 
 from __future__ import annotations
@@ -308,11 +308,13 @@ def laplace_spread(
 
 def check_elbo(objective: Any) -> None:
     """Raise ``ValueError`` for those of Pyro's ELBOs that have no module form, or one for global parameters only."""
+    if isinstance(objective, type) and issubclass(objective, ELBO):
+        raise ValueError(f"objective must be an object, {objective.__name__}(); got the class")
     jit = isinstance(objective, JitTrace_ELBO | JitTraceEnum_ELBO | JitTraceMeanField_ELBO)
     if isinstance(objective, ELBO) and (jit or not hasattr(objective, "differentiable_loss")):
         raise ValueError(
-            "objective must be Trace_ELBO, TraceMeanField_ELBO or TraceEnum_ELBO, if it is one of Pyro's; "
-            f"got {type(objective).__name__}"
+            "objective must be a Trace_ELBO, TraceMeanField_ELBO, TraceEnum_ELBO or TraceTMC_ELBO, if it is one of "
+            f"Pyro's; got {type(objective).__name__}"
         )
 
 

@@ -293,13 +293,13 @@ def _completions(view: View) -> dict[str, Any]:
     rows = _some(labelled, SAMPLED)
     found: list[dict[str, Any]] = []
     if len(rows):
-        Y = view.Y_train[rows]
+        Y, numbers = view.Y_train[rows], view.dataset.row_numbers()[rows]
         table = view.classifier.complete(view.dataset.X_train[rows], Y, n=COMPLETIONS)
         for row, label, probability, spread in table[["row", "label", "probability", "spread"]].itertuples(index=False):
             carried = [view.names[k] for k in np.flatnonzero(Y[row] == 1)]
             found.append(
                 {
-                    "row": int(view.dataset.row_numbers()[rows[row]]),
+                    "row": int(numbers[row]),
                     "label": label,
                     "probability": probability,
                     "spread": spread,

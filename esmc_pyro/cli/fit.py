@@ -13,7 +13,7 @@ from esmc_pyro.cli.failure import INTERRUPTED, Failure, WrongUsage, say
 from esmc_pyro.cli.interrupt import watch_interrupts
 from esmc_pyro.cli.model import describe_members
 from esmc_pyro.cli.output import Output, table
-from esmc_pyro.cli.rows import known_entries, label_frame, read_features, with_features
+from esmc_pyro.cli.rows import bare_npz, is_file, known_entries, label_frame, read_features, with_features
 from esmc_pyro.cli.settings import check_values, collect
 from esmc_pyro.cli.source import DataArgument, Reading
 from esmc_pyro.cli.target import ForceOption, check_target
@@ -120,17 +120,16 @@ def _features(dataset: Dataset) -> Any:
 
 
 def _unlabeled_rows(source: str, dataset: Dataset) -> Any:
-    """Every row of ``source``, with the features of the training rows, by name where both have names."""
+    """Every row of ``source``, with the features of the training rows: by name, if it is a table or both have names."""
     import pandas as pd
     from scipy import sparse
 
-    from esmc_pyro.data.formats import find_format
-
     names, of = list(dataset.feature_names), "DATA"
-    if Path(source).is_file() and find_format(Path(source)) == "table":  # it needs no labels
+    if is_file(source, Reading(), "table"):  # it needs no labels
         X: Any = read_features(source, names, of)
     else:
-        X = with_features(Reading().read(source).whole(), names, dataset.n_features, of).X_train
+        more = bare_npz(source, Reading(), dataset.label_names) or Reading().read(source).whole()
+        X = with_features(more, names, dataset.n_features, of).X_train
     if hasattr(dataset.X_train, "indptr"):
         return sparse.csr_array(X)
     return pd.DataFrame(X.toarray() if hasattr(X, "indptr") else X, columns=names)

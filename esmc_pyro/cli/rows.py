@@ -57,12 +57,10 @@ def read_for(
     reading.check(source)
     if not labels and (columns := _feature_names(classifier)) is not None and _is_bare_table(source, reading):
         X = read_features(source, columns, "the model")
-        return reading.cut(_unlabelled(classifier, source, X, columns))
-    if not labels and (bare := _bare_npz(source, reading)) is not None:
-        X, names = bare
-        dataset = _unlabelled(classifier, source, X, names)
-        dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
-        return reading.cut(dataset)
+        return reading.cut(_unlabelled(source, X, columns, classifier.label_names_))
+    if not labels and (bare := bare_npz(source, reading, classifier.label_names_)) is not None:
+        bare = with_features(bare, _feature_names(classifier), int(classifier.n_features_in_), "the model")
+        return reading.cut(bare)
     dataset = reading.read(source)
     sparse_labels = reading.tag_column is not None or _format(source, reading) == "svmlight"
     dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
@@ -125,7 +123,8 @@ def _format(source: str, reading: Reading) -> str | None:
     return find_format(find_pair(path)[0] if path.is_dir() else path)
 
 
-def _is_file(source: str, reading: Reading, form: str) -> bool:
+def is_file(source: str, reading: Reading, form: str) -> bool:
+    """Whether ``source`` is a file of this format."""
     from esmc_pyro.data import KNOWN_SETS
 
     named = source == DIGITS or source in KNOWN_SETS
@@ -138,13 +137,15 @@ def _is_plain(reading: Reading) -> bool:
 
 
 def _is_bare_table(source: str, reading: Reading) -> bool:
-    return _is_file(source, reading, "table") and _is_plain(reading)
+    return is_file(source, reading, "table") and _is_plain(reading)
 
 
-def _bare_npz(source: str, reading: Reading) -> tuple[Any, list[str]] | None:
+def bare_npz(source: str, reading: Reading, labels: Sequence[str]) -> Dataset | None:
+    """The features of an NPZ file that has no labels, as rows whose ``labels`` are all unknown; None of other files."""
     from esmc_pyro.data.npz import read_npz_features
 
-    return read_npz_features(source) if _is_file(source, reading, "npz") and _is_plain(reading) else None
+    found = read_npz_features(source) if is_file(source, reading, "npz") and _is_plain(reading) else None
+    return None if found is None else _unlabelled(source, *found, labels)
 
 
 def read_features(source: str, columns: list[str], of: str) -> Any:
@@ -159,16 +160,15 @@ def read_features(source: str, columns: list[str], of: str) -> Any:
     return numbers(source, frame, columns, "a number")
 
 
-def _unlabelled(classifier: ESMCClassifier, source: str, X: Any, features: Sequence[str]) -> Dataset:
+def _unlabelled(source: str, X: Any, features: Sequence[str], labels: Sequence[str]) -> Dataset:
     """Rows ``X`` (n x F) whose labels are all unknown."""
     import numpy as np
 
     from esmc_pyro.data.dataset import dataset_from
 
-    names = list(classifier.label_names_)
-    unknown = np.full((X.shape[0], len(names)), np.nan, dtype=np.float32)
+    Y = np.full((X.shape[0], len(labels)), np.nan, dtype=np.float32)
     return dataset_from(
-        source, Path(source).stem, X_train=X, Y_train=unknown, feature_names=features, label_names=names
+        source, Path(source).stem, X_train=X, Y_train=Y, feature_names=features, label_names=list(labels)
     )
 
 

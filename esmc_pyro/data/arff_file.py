@@ -139,7 +139,7 @@ def _undeclared(lines: Lines, attribute: Attribute, value: object) -> DataError:
 
 def _read_dense(rows: Iterable[str], attributes: list[Attribute], lines: Lines) -> np.ndarray:
     codes = [_codes(attribute) for attribute in attributes]
-    values = array("f")
+    values = array("d")
     for row in _rows(rows, attributes, lines, arff.DENSE_GEN):
         try:
             values.extend(
@@ -148,7 +148,7 @@ def _read_dense(rows: Iterable[str], attributes: list[Attribute], lines: Lines) 
         except KeyError as error:
             wrong = next(i for i, code in enumerate(codes) if code is not None and error.args[0] == row[i] not in code)
             raise _undeclared(lines, attributes[wrong], row[wrong]) from error
-    return np.frombuffer(values, dtype=np.float32).reshape(-1, len(attributes))
+    return np.frombuffer(values, dtype=np.float64).reshape(-1, len(attributes))
 
 
 def _read_sparse(rows: Iterable[str], attributes: list[Attribute], lines: Lines) -> sparse.csr_array:

@@ -126,8 +126,14 @@ class Dataset:
         if self.source_rows is not None:
             rows = (*self.row_numbers()[:count].tolist(), *self.row_numbers(test=True)[:count].tolist())
         X, Y = (None if part is None else part[:count] for part in (self.X_test, self.Y_test))
-        train = {"X_train": self.X_train[:count], "Y_train": self.Y_train[:count]}
-        return replace(self, **train, X_test=X, Y_test=Y, source_rows=rows)
+        return replace(
+            self,
+            X_train=self.X_train[:count],
+            Y_train=self.Y_train[:count],
+            X_test=X,
+            Y_test=Y,
+            source_rows=rows,
+        )
 
     def row_numbers(self, *, test: bool = False) -> np.ndarray:
         """Which row of the source each training row, or test row, is; rows of a split that came with it count apart."""

@@ -37,11 +37,13 @@ def read_npz(path: str | PathLike[str], *, name: str | None = None) -> Dataset:
 
 def read_npz_features(path: str | PathLike[str]) -> tuple[Any, list[str]] | None:
     """Features (n x F) and their names, if any, of a .npz file with one `X` and no labels; None of any other."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any(name.startswith("Y") for name in archive.namelist()):  # nothing needs to be unpacked for that
+                return None
     arrays, names = _read(path)
-    (X, *more) = [key for key in arrays if key in ("X_train", "X_all", "X")] or [None]
-    if X is None or more or any(key.startswith("Y") or key == "X_test" for key in arrays):
-        return None
-    return arrays[X], names.get("feature_names", [])
+    found = [key for key in arrays if key in ("X_train", "X_all", "X")]
+    return (arrays[found[0]], names.get("feature_names", [])) if len(found) == 1 and "X_test" not in arrays else None
 
 
 def _read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:

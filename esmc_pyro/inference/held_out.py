@@ -51,7 +51,7 @@ def check_held_out(held_out: Any, columns: int, labels: int) -> tuple[Tensor, Te
     if Y.shape[1] != labels:
         raise ValueError(f"the Y of held_out must have the {labels} labels of the model; got {Y.shape[1]}")
     for value in (0, 1):
-        if not (value == Y).any():
+        if not torch.eq(Y, value).any():
             raise ValueError(
                 f"the Y of held_out must have a label that is {value}, or no epoch is better than another; got none"
             )

@@ -33,12 +33,14 @@ class Likelihood(PyroModule):
     """Base class: quadrature, masking and the site ``y``. ``lambda_`` is the slope of the paper's sigmoid.
 
     ``labels`` is K if some number of this likelihood is given for each label, else None. ``LEARNS`` tells whether
-    numbers are parameters to learn; ``requires_grad_(False)`` holds them where they are.
+    numbers are parameters to learn; ``requires_grad_(False)`` holds them where they are. ``is_density`` tells whether
+    ``p(y | z)`` is a density over all numbers rather than a probability; such a likelihood has a ``prob`` of its own.
     """
 
     QUADRATURE_POINTS = 20
     STEEP, STEEP_POINTS = 1.0, 100  # lambda times the deviation of z from which a marginal takes more points
     LEARNS = False
+    is_density = False
 
     def __init__(self, lambda_: float = 1.0) -> None:
         super().__init__("likelihood")
@@ -84,12 +86,6 @@ class Likelihood(PyroModule):
     def distribution(self, z: Tensor) -> TorchDistribution:
         """The distribution of ``y`` given ``z``."""
         raise TypeError(f"{type(self).__name__} must define distribution(z)")
-
-    @property
-    def is_density(self) -> bool:
-        """Whether ``p(y | z)`` is a density over all numbers rather than a probability."""
-        support: Any = self.distribution(torch.zeros(1, self.labels or 1)).support
-        return not support.is_discrete
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
         """``ln p(y | z)``."""

@@ -107,11 +107,6 @@ class Experts(Likelihood):
         self.B = int(B)
         self.explicit = explicit
 
-    @property
-    def is_density(self) -> bool:
-        """``y`` may be a fraction, one of ``B + 1`` values."""
-        return False
-
     @classmethod
     def from_labels(cls, Y: Tensor, B: int | None = None, **options: Any) -> Self:
         """``B`` by the paper's rule, the ratio of zeros to ones."""

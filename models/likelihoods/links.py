@@ -110,6 +110,8 @@ class Gaussian(Likelihood):
     ``learn_noise`` makes ``noise`` a parameter.
     """
 
+    is_density = True
+
     def __init__(self, noise: float = 0.3, learn_noise: bool = False) -> None:
         super().__init__()
         check_number(noise, "noise", low=0, above=True)

@@ -221,11 +221,13 @@ def test_an_npz_file_of_features_alone_can_be_predicted(esmc, esmc_json, data, m
 
 def test_unlabelled_rows_have_their_features_by_name(esmc_json, data, tmp_path):
     made = [tmp_path / f"{name}.esmc" for name in ("straight", "turned")]
-    for out, source in zip(made, ("numbered", "turned"), strict=True):
+    made.append(tmp_path / "bare.esmc")
+    for out, source in zip(made, ("numbered", "turned", "bare"), strict=True):
         esmc_json("fit", data / "split.npz", "--unlabeled", data / f"{source}.npz", *QUICK, "--out", out)
     ask = (data / "features.csv", "--kind", "scores")
-    first, second = (esmc_json("predict", out, *ask)["values"] for out in made)
-    np.testing.assert_array_equal(first, second)
+    first, *others = (esmc_json("predict", out, *ask)["values"] for out in made)
+    for other in others:
+        np.testing.assert_array_equal(first, other)
 
 
 def test_inspect_data_and_model(esmc, esmc_json, data, model, fitted):

@@ -10,6 +10,7 @@ from esmc_pyro import diagnose
 from esmc_pyro.diagnose import write_diagnosis
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.guides.draws import DrawsGuide
+from esmc_pyro.inference import fit_svi
 from esmc_pyro.models import ESMC
 from esmc_pyro.posterior import Posterior
 
@@ -57,6 +58,13 @@ def test_chains_are_compared_with_one_another(tmp_path):
     assert "Ranks" in apart
     assert "k-hat" not in apart
     assert "divergent draws: <strong>0" in apart
+
+
+def test_a_point_is_not_taken_for_a_posterior(tmp_path):
+    X, Y = tiny_data(0)
+    point = fit_svi(tiny_model(X, Y, depth=1), X, Y, guide="auto_delta", epochs=1, progress=False)
+    page = write_diagnosis(point, X, Y, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "A single point has no spread" in page
 
 
 def test_k_hat_is_left_out_where_it_would_take_too_long(tmp_path, monkeypatch):

@@ -274,6 +274,8 @@ BAD_DATA: dict[str, tuple[Callable[[Any, Any], tuple[Any, ...]], str]] = {
     "one-dimensional Y": (lambda X, Y: (X, Y[:, 0]), r"for one label pass Y.reshape\(-1, 1\)"),
     "sets of names": (lambda X, Y: (X, [{"a"}] * len(X)), "got names of labels .*MultiLabelBinarizer"),
     "names": (lambda X, Y: (X, ["a"] * len(X)), "got names of labels .*MultiLabelBinarizer"),
+    "lists of names": (lambda X, Y: (X, [["a", "b"], ["c"]] * 20), "got names of labels .*MultiLabelBinarizer"),
+    "a series of sets": (lambda X, Y: (X, pd.Series([{"a"}] * len(X))), "got names of labels .*MultiLabelBinarizer"),
     "too large for float32": (lambda X, Y: (_with(X.astype(float), 1e39), Y), "Input X contains a value too large"),
     "a series": (lambda X, Y: (X, pd.Series(Y[:, 0])), r"got float32 values of shape \(40,\)"),
     "two in Y": (lambda X, Y: (X, _with(Y, 2)), "0, 1, or NaN for unknown; got 2 in row 1, column 0"),

@@ -13,6 +13,7 @@ import torch
 from pyro.contrib.gp.kernels import RBF
 from scipy import sparse
 from sklearn.metrics import average_precision_score, get_scorer, roc_auc_score
+from sklearn.model_selection import KFold, cross_val_predict
 
 from esmc_pyro import ESMCClassifier
 from esmc_pyro.feature_map import FeatureMap
@@ -241,6 +242,15 @@ def test_scorers_of_scikit_learn_see_the_probability_of_a_one(make_data: Make, l
     expected = metric(Y[60:, :labels], model.decision_function(X[60:]))
     assert get_scorer(scoring)(model, X[60:], Y[60:, :labels]) == pytest.approx(expected, abs=1e-6)
     assert expected > 0.8
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_scikit_learn_can_predict_fold_by_fold(make_data: Make, labels: int, method: str) -> None:
+    X, Y = make_data()
+    found = cross_val_predict(estimator(), X, Y[:, :labels], cv=KFold(2), method=method)
+    model = estimator().fit(X[20:], Y[20:, :labels])
+    np.testing.assert_array_equal(found[:20], getattr(model, method)(X[:20]))
 
 
 def test_rows_of_a_frame_are_named_beside_their_positions(make_data: Make) -> None:

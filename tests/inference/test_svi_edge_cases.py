@@ -136,6 +136,13 @@ def test_trace_enum_elbo_fits_as_trace_elbo_does_where_nothing_is_enumerated(gui
 def test_elbos_of_pyro_without_a_module_form_are_refused(elbo: type[ELBO]) -> None:
     X, Y = plain()
     model = ESMC.from_data(X, Y, [2], likelihood="bernoulli", pseudo=6)
-    sentence = rf"objective must be Trace_ELBO, .* or TraceEnum_ELBO, if it is one of Pyro's; got {elbo.__name__}"
+    sentence = rf"objective must be a Trace_ELBO, .* or TraceTMC_ELBO, if it is one of Pyro's; got {elbo.__name__}"
     with pytest.raises(ValueError, match=sentence):
         fit_svi(model, X, Y, objective=elbo(), epochs=1, progress=False)
+
+
+def test_the_class_of_an_elbo_is_no_objective() -> None:
+    X, Y = plain()
+    model = ESMC.from_data(X, Y, [2], likelihood="bernoulli", pseudo=6)
+    with pytest.raises(ValueError, match=r"objective must be an object, TraceGraph_ELBO\(\); got the class"):
+        fit_svi(model, X, Y, objective=TraceGraph_ELBO, epochs=1, progress=False)
