@@ -58,10 +58,8 @@ def read_for(
     if not labels and (columns := _feature_names(classifier)) is not None and _is_bare_table(source, reading):
         X = read_features(source, columns, "the model")
         return reading.cut(_unlabelled(source, X, columns, classifier.label_names_))
-    if not labels and (bare := bare_npz(source, reading, classifier.label_names_)) is not None:
-        bare = with_features(bare, _feature_names(classifier), int(classifier.n_features_in_), "the model")
-        return reading.cut(bare)
-    dataset = reading.read(source)
+    bare = None if labels else bare_npz(source, reading, classifier.label_names_)
+    dataset = reading.read(source) if bare is None else reading.cut(bare)
     sparse_labels = reading.tag_column is not None or _format(source, reading) == "svmlight"
     dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
     return _with_labels(classifier, dataset, 0.0 if sparse_labels else math.nan, output)
