@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pyro
+import pytest
 import torch
 from pyro import poutine
 from torch import Tensor
@@ -56,6 +57,16 @@ GUIDE_CASES: dict[str, tuple[str, Callable[..., Guide]]] = {
     "paper optimal f": ("paper", partial(PaperGuide, functions="optimal")),
     "amortized": ("amortized", partial(AmortizedGuide, hidden=[5, 4])),
 } | {kind: ("doubly_stochastic", partial(DoublyStochasticGuide, covariance=kind)) for kind in COVARIANCES}
+
+# every guide with every likelihood: a quarter of the pairs, in which each guide and each likelihood stands, is quick
+guides_and_likelihoods = pytest.mark.parametrize(
+    ("case", "likelihood"),
+    [
+        pytest.param(case, likelihood, marks=() if (i + j) % 4 == 0 else pytest.mark.slow)
+        for i, case in enumerate(GUIDE_CASES)
+        for j, likelihood in enumerate(LIKELIHOOD_CASES)
+    ],
+)
 
 
 def tiny_data(unlabelled: int = I, unknown: bool = True) -> tuple[Tensor, Tensor]:

@@ -86,11 +86,14 @@ def test_what_fits_is_what_is_written_under_link_functions_alone() -> None:
     assert not calibration.is_written(Propensity(torch.tensor([1.0, 1.0, 0.9, 1.0])), 4)
 
 
-def _log_posterior(likelihood: Likelihood, z: torch.Tensor, Y: torch.Tensor, slope: float, offset: float) -> float:
-    """``ln p(Y | z') + ln p(slope, offset)``, the formula of ``fit_suitability`` written out."""
-    moved = slope * z + offset / likelihood.lambda_
-    one, zero = (likelihood.log_prob(torch.full_like(z, value), moved) for value in (1.0, 0.0))
-    return float(one[Y == 1].sum() + zero[Y == 0].sum()) - np.log(slope) ** 2 / 2 - offset**2 / 8
+def _log_posterior(
+    likelihood: Likelihood, z: torch.Tensor, Y: torch.Tensor, slope: float, offsets: torch.Tensor
+) -> torch.Tensor:
+    """``ln p(Y | z') + ln p(slope, offset)`` of each offset, the formula of ``fit_suitability`` written out."""
+    moved = (slope * z + offsets[:, None, None] / likelihood.lambda_).flatten(0, 1)
+    one, zero = (likelihood.log_prob(torch.full_like(moved, v), moved).view(-1, *z.shape) for v in (1.0, 0.0))
+    explained = torch.where(Y == 1, one, 0.0) + torch.where(Y == 0, zero, 0.0)
+    return explained.sum((1, 2)) - np.log(slope) ** 2 / 2 - offsets**2 / 8
 
 
 CALIBRATED = [
@@ -105,8 +108,9 @@ def test_the_calibration_of_suitability_is_the_best_of_a_grid(likelihood: Likeli
     t, y = _held_out(rows=rows)
     z = t / likelihood.lambda_
     slope, offset = calibration.fit_suitability(likelihood, z, y)
-    found = _log_posterior(likelihood, z, y, slope, offset)
-    grid = [_log_posterior(likelihood, z, y, a, b) for a in np.geomspace(0.02, 3, 40) for b in np.linspace(-8, 8, 65)]
+    found = _log_posterior(likelihood, z, y, slope, z.new_tensor([offset]))
+    offsets = torch.linspace(-8, 8, 65, dtype=z.dtype)
+    grid = [_log_posterior(likelihood, z, y, a, offsets).max() for a in np.geomspace(0.02, 3, 40)]
     assert found > max(grid) - 1e-3
 
 

@@ -7,7 +7,18 @@ from pyro import poutine
 from pyro.distributions import MultivariateNormal
 from pyro.infer import Trace_ELBO
 from pyro.poutine.util import prune_subsample_sites
-from tiny import GUIDE_CASES, LIKELIHOOD_CASES, M, agree, elbo, mean_and_error, shake, tiny_data, tiny_model
+from tiny import (
+    GUIDE_CASES,
+    LIKELIHOOD_CASES,
+    M,
+    agree,
+    elbo,
+    guides_and_likelihoods,
+    mean_and_error,
+    shake,
+    tiny_data,
+    tiny_model,
+)
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
@@ -64,8 +75,7 @@ def test_log_probs_of_the_hats_are_equal(case: str, depth: int, fitc: bool) -> N
         assert torch.equal(q.nodes[layer.hat]["log_prob"], p.nodes[layer.hat]["log_prob"])
 
 
-@guides
-@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES)
+@guides_and_likelihoods
 def test_minibatches_estimate_the_full_elbo(case: str, likelihood: str) -> None:
     """The mean over all batches of one partition is the full ELBO, within 4 standard errors."""
     model, guide, X, Y = make(case, 2, LIKELIHOOD_CASES[likelihood][1]())

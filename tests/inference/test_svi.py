@@ -9,7 +9,20 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
-from tiny import GUIDE_CASES, LIKELIHOOD_CASES, F, I, K, N, agree, elbo, shake, tiny_data, tiny_model
+from tiny import (
+    GUIDE_CASES,
+    LIKELIHOOD_CASES,
+    F,
+    I,
+    K,
+    N,
+    agree,
+    elbo,
+    guides_and_likelihoods,
+    shake,
+    tiny_data,
+    tiny_model,
+)
 
 from esmc_pyro.guides import GUIDES, DoublyStochasticGuide, PaperGuide
 from esmc_pyro.inference import OBJECTIVES, fit_svi
@@ -27,8 +40,7 @@ def fit(model: ESMC, X: torch.Tensor, Y: torch.Tensor, **options: Any) -> Poster
     return fit_svi(model, X[: len(Y)], Y, X[len(Y) :] if len(X) > len(Y) else None, **options)
 
 
-@pytest.mark.parametrize("case", GUIDE_CASES)
-@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES)
+@guides_and_likelihoods
 def test_every_guide_fits_every_likelihood(case: str, likelihood: str) -> None:
     X, Y = tiny_data()
     model = tiny_model(X, Y, 2, LIKELIHOOD_CASES[likelihood][1]())
