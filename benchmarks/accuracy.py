@@ -23,7 +23,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,7 @@ METHODS = (
     "GPyTorch SVGP",
 )  # fmt: skip
 SHOWN = ("auc", "coverage", "p@1", "p@3", "p@5", "psp@1", "psp@3", "psp@5", "macro_auc", "lrap", "ece")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 KEY = ["dataset", "removed", "seed", "method"]
 SHORT = {
     "extra trees": "trees",
@@ -78,14 +79,25 @@ def load(dataset: str, removed: float, seed: int) -> tuple[Any, Any, Any, Any]:
     return X, remove_ones(Y, removed, seed) if removed else Y, X_test, Y_test
 
 
-def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, Any]:
-    """Fit, predict and measure one method."""
+class Scored(NamedTuple):
+    """What one method says of the test rows, and what it took."""
+
+    Y: Any  # the labels given, n x K
+    Y_test: Any  # those that judge
+    scores: Any
+    probabilities: Any
+    setting: str
+    train_seconds: float
+    predict_seconds: float
+
+
+def score(dataset: str, removed: float, seed: int, method: str) -> Scored:
+    """Fit and predict with one method."""
     warnings.filterwarnings("ignore")
     from peers import ON_ALL_WORDS, PEERS, choose_setting
 
     from esmc_pyro import ESMCClassifier
     from esmc_pyro.feature_map import FeatureMap, candidate_kinds, is_wide
-    from esmc_pyro.metrics import evaluate
     from esmc_pyro.models import MPU
 
     X, Y, X_test, Y_test = load(dataset, removed, seed)
@@ -112,12 +124,20 @@ def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, 
         trained = time.process_time()
         scores, p = predict(feature_map(X_test).numpy())
         done = time.process_time()
-    values = evaluate(Y_test, scores, Y_train=Y, probabilities=p)
+    return Scored(Y, Y_test, scores, p, setting, trained - begun, done - trained)
+
+
+def run_cell(dataset: str, removed: float, seed: int, method: str) -> dict[str, Any]:
+    """Fit, predict and measure one method."""
+    from esmc_pyro.metrics import evaluate
+
+    made = score(dataset, removed, seed, method)
+    values = evaluate(made.Y_test, made.scores, Y_train=made.Y, probabilities=made.probabilities)
     return {key: float(values[key]) for key in SHOWN} | {
-        "train_seconds": trained - begun,
-        "predict_seconds": done - trained,
+        "train_seconds": made.train_seconds,
+        "predict_seconds": made.predict_seconds,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "setting": setting,
+        "setting": made.setting,
     }
 
 
@@ -233,7 +253,7 @@ def main() -> None:
         print(f"{number}/{len(cells)}", *cell.values(), end=" ", flush=True)
         ran = subprocess.run(
             [sys.executable, __file__, "--cell", json.dumps(cell)], capture_output=True, text=True, check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env=os.environ | ONE_THREAD,
         )  # fmt: skip
         if ran.returncode:
             print("failed:", ran.stderr.strip().splitlines()[-1:], flush=True)

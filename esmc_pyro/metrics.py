@@ -27,6 +27,7 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 __all__ = [
+    "bootstrap_difference",
     "bootstrap_intervals",
     "evaluate",
     "expected_calibration_error",
@@ -191,20 +192,65 @@ def bootstrap_intervals(
     says how much another test set would move a figure, not how much another fit would. Left out are macro_auc and ece,
     which are sums over labels and over bins.
     """
+    _check_bootstrap(draws, level)
+    return _intervals(_bootstrap(Y, scores, Y_train, ks, draws, seed), level)
+
+
+def bootstrap_difference(
+    Y: Labels,
+    scores: Sequence[npt.ArrayLike],
+    others: Sequence[npt.ArrayLike],
+    *,
+    Y_train: Labels | None = None,
+    ks: Sequence[int] = (1, 3, 5),
+    draws: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Bootstrap over rows of a difference: metrics of ``scores`` less those of ``others``, as ``bootstrap_intervals``.
+
+    Both are lists of N × K scores, one for each fit of a method (seeds), whose metrics are averaged. Every draw takes
+    the same rows for all, so what makes a row hard for both methods cancels.
+    """
+
+    _check_bootstrap(draws, level)
+    for name, given in (("scores", scores), ("others", others)):
+        if not len(given) or np.ndim(given[0]) != 2:
+            raise ValueError(f"{name} must be a list of N × K scores, but it has shape {np.shape(given)}.")
+
+    def mean(fits: Sequence[npt.ArrayLike]) -> dict[str, Floats]:
+        made = [_bootstrap(Y, fit, Y_train, ks, draws, seed) for fit in fits]
+        return {metric: np.mean([one[metric] for one in made], axis=0) for metric in made[0]}
+
+    ours, theirs = mean(scores), mean(others)
+    return _intervals({metric: ours[metric] - theirs[metric] for metric in ours}, level)
+
+
+def _check_bootstrap(draws: int, level: float) -> None:
     if draws < 2:
         raise ValueError(f"draws must be at least 2, but it is {draws}.")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, but it is {level}.")
+
+
+def _bootstrap(
+    Y: Labels, scores: npt.ArrayLike, Y_train: Labels | None, ks: Sequence[int], draws: int, seed: int
+) -> dict[str, Floats]:
+    """Each metric that is made of rows: of all rows, and then of each draw from them (1 + draws)."""
     true, known, s = _truth_and_scores(Y, scores)
     ranking = _rank(true, known, s, _inverse_propensities(Y_train, true.shape[1]), _depth(ks, true.shape[1]))
     n = len(ranking.true)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)
-    point, drawn = _row_metrics(ranking, ks, None), _row_metrics(ranking, ks, weights)
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+    values = _row_metrics(ranking, ks, np.concatenate([np.ones((1, n)), drawn]))
+    return {name: values[name] for name in _names(ks) if name in values}
+
+
+def _intervals(values: dict[str, Floats], level: float) -> pd.DataFrame:
     tail = (1 - level) / 2
     rows = {
-        name: (point[name][0], drawn[name].std(ddof=1), *np.quantile(drawn[name], [tail, 1 - tail]))
-        for name in _names(ks)
-        if name in point
+        name: (whole, drawn.std(ddof=1), *np.quantile(drawn, [tail, 1 - tail]))
+        for name, (whole, *rest) in values.items()
+        for drawn in [np.asarray(rest)]
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "standard_error", "low", "high"])
 
