@@ -105,6 +105,13 @@ def is_stationary(kernel: Kernel) -> bool:
     return isinstance(kernel, Isotropy)
 
 
+def has_a_root(kernel: Kernel) -> bool:
+    """Whether it is stationary and has a part like ``1 - |x - s|`` near zero: in single precision a row and a
+    pseudo-instance that are equal would be some 1e-3 apart, the root of what rounding leaves of ``|x - s|^2``.
+    """
+    return is_stationary(kernel) and any(isinstance(part, Exponential) for part in kernel.modules())
+
+
 def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``k(x, s)`` for rows of any batch shape: ``(..., n, d), (M, d) -> (..., n, M)``.
 

@@ -14,7 +14,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from esmc_pyro.models.kernels import is_stationary, kernel_matrix
+from esmc_pyro.models.kernels import has_a_root, is_stationary, kernel_matrix
 from esmc_pyro.models.linalg import add_to_diagonal, bears_rounding, jittered_cholesky
 from esmc_pyro.validation import check_number
 
@@ -237,12 +237,19 @@ class Layer(PyroModule):
         return self.predict_whitened(x, self.whiten(u))
 
     def predict_whitened(self, x: Tensor, v: Tensor, block: int = 4096) -> Tensor:
-        """``mean(x) + A(x) v``, the same of whitened ``v = Lw^-1 u``; ``block`` rows of ``k(x, S)`` at a time."""
+        """``mean(x) + A(x) v``, the same of whitened ``v = Lw^-1 u``; ``block`` rows of ``k(x, S)`` at a time.
+
+        A row alone and the same row among others differ by rounding only, also where it is a pseudo-instance.
+        """
         weights = torch.linalg.solve_triangular(self.factor().mT, v.mT, upper=True)
-        rows = x.split(block, -2)
-        return torch.cat(
-            [self.offset(p) + kernel_matrix(self.kernel, p, self.pseudo_instances) @ weights for p in rows], -2
-        )
+        s = self.pseudo_instances
+        double = has_a_root(self.kernel)
+
+        def output(rows: Tensor) -> Tensor:
+            pair = (rows.double(), s.double()) if double else (rows, s)
+            return self.offset(rows) + kernel_matrix(self.kernel, *pair, dtype=rows.dtype) @ weights
+
+        return torch.cat([output(rows) for rows in x.split(block, -2)], -2)
 
     def conditional(self, x: Tensor, u: Tensor) -> dist.Normal:
         """``p(c_hat | x, u)``, elementwise over ``(..., n, O)``. Guides take this one, they do not write it again."""

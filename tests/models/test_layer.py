@@ -34,6 +34,19 @@ def test_features_and_prediction_are_the_papers() -> None:
     assert torch.allclose(layer.features(x) @ v.mT, layer.predict(x, u))
 
 
+@pytest.mark.parametrize("kernel", ["matern12", "rbf+matern12", "matern32", "laplacian"])
+def test_a_pseudo_instance_is_predicted_alike_alone_and_among_others_in_single_precision(kernel: str) -> None:
+    exact = make_layer(kernel=kernel, pseudo=3 * torch.randn(60, D))
+    v = torch.randn(O, 60)
+    expected = exact.predict_whitened(exact.pseudo_instances, v)
+    layer = copy.deepcopy(exact).float()
+    x = layer.pseudo_instances.detach()
+    together = layer.predict_whitened(x, v.float())
+    alone = torch.cat([layer.predict_whitened(row, v.float()) for row in x.split(1)])
+    for found in (together, alone):  # with distances in single precision Matern-1/2 is off by up to 3e-3
+        assert torch.allclose(found.double(), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("block", [1, 4, 1024])
 @pytest.mark.parametrize("alpha", [0.3, 1e-3])
 def test_own_features_are_the_features_of_the_pseudo_instances(alpha: float, block: int) -> None:
