@@ -39,7 +39,7 @@ def scores_of(dataset: str, seed: int, method: str) -> tuple[np.ndarray, np.ndar
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "scores.npz")
         command = [sys.executable, __file__, "--keep", dataset, str(seed), method, path]
-        subprocess.run(command, check=True, env=os.environ | accuracy.ONE_THREAD, stderr=subprocess.DEVNULL)
+        subprocess.run(command, check=True, env=os.environ | accuracy.ONE_THREAD)
         with np.load(path) as made:
             return made["Y"], made["scores"]
 

@@ -162,19 +162,20 @@ class Folds:
         further = [p.requires_grad_() for p in (b, *(() if v_z is None else (v_z,)), *learned)]
         factors = [layer.factor() for layer in fit.layers]
 
-        def log_prob(rows: Tensor, c: Tensor) -> Tensor:
+        def slopes(rows: Tensor, c: Tensor) -> Sequence[Any]:
+            """Of ``sum_n ln p(y_n | z_n)`` by ``c`` and what is learned further."""
             z = torch.baddbmm(b, c, W)
             if v_z is not None:
                 z = z + torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)]) @ v_z.mT
             y = self._y.index_select(1, rows)
             if learned:
-                value = torch.stack([l.log_prob(*pair) for l, *pair in zip(likelihoods, y, z, strict=True)])
+                end = torch.stack([l.log_prob(*pair) for l, *pair in zip(likelihoods, y, z, strict=True)])
+                by_end = torch.ones_like(end)
             else:  # n x K, as likelihoods know it
-                value = likelihoods[0].log_prob(y.flatten(0, 1), z.flatten(0, 1)).view_as(z)
+                end, by_end = z, likelihoods[0].slope(y.flatten(0, 1), z.flatten(0, 1)).view_as(z)
             if self._known is not None:
-                value = torch.where(self._known.index_select(1, rows), value, value.new_zeros(()))
-            # the rows' share of the prior of f_z; that of c has its place in the gradient
-            return value.sum() if v_z is None else value.sum() - len(rows) / (2 * N) * v_z.square().sum()
+                by_end = torch.where(self._known.index_select(1, rows), by_end, by_end.new_zeros(()))
+            return torch.autograd.grad(end, [c, *further], by_end, allow_unused=True)
 
         batches = -(-N // default.batch_size(N))
         stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
@@ -185,13 +186,14 @@ class Folds:
                     a = first.features(rows)
                     c = a @ v.mT
                     with torch.enable_grad():
-                        value = log_prob(rows, c.requires_grad_())
-                        slopes = torch.autograd.grad(value, [c, *further], allow_unused=True)
+                        by_c, *others = slopes(rows, c.requires_grad_())
                     # of the objective per row: the prior's share and that of the labels, as many as are in the batch
-                    v.grad = torch.baddbmm(v, slopes[0].mT, a, beta=1 / N, alpha=-1 / len(rows))
-                    for parameter, slope in zip(further, slopes[1:], strict=True):
+                    v.grad = torch.baddbmm(v, by_c.mT, a, beta=1 / N, alpha=-1 / len(rows))
+                    for parameter, slope in zip(further, others, strict=True):
                         if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
                             parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))
+                    if v_z is not None:
+                        v_z.grad.add_(v_z, alpha=1 / N)
                     stepper.step()
                     scheduler.step()
         v.grad = None  # v is kept, this need not be

@@ -91,6 +91,13 @@ class Likelihood(PyroModule):
         """``ln p(y | z)``."""
         return self.distribution(z).log_prob(y)
 
+    def slope(self, y: Tensor, z: Tensor) -> Tensor:
+        """``d ln p(y | z) / dz``, elementwise; what it learns stays as it is."""
+        z = z.detach().requires_grad_()
+        with torch.enable_grad():
+            value = self.log_prob(y, z).sum()
+        return torch.autograd.grad(value, z)[0]
+
     def _expect(self, g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Tensor:
         """``E g(z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature, one node at a time."""
         sd = var.clamp(min=torch.finfo(var.dtype).tiny).sqrt()  # the slope of a square root at 0 is not a number

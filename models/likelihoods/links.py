@@ -25,6 +25,12 @@ class Bernoulli(Likelihood):
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
         return -binary_cross_entropy_with_logits(self.lambda_ * z, y.expand_as(z), reduction="none")
 
+    def slope(self, y: Tensor, z: Tensor) -> Tensor:
+        """``lambda (y - sigma(lambda z))``."""
+        if type(self).log_prob is not Bernoulli.log_prob or type(self).distribution is not Bernoulli.distribution:
+            return super().slope(y, z)  # a likelihood of one's own on top of this one
+        return self.lambda_ * (y - torch.sigmoid(self.lambda_ * z.detach()))
+
     def best_constant(self, frequency: Tensor) -> Tensor:
         """The log-odds of the frequency over ``lambda``, within ``|lambda z| <= 20``."""
         return torch.logit(frequency).clamp(-20, 20) / self.lambda_

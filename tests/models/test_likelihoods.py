@@ -56,6 +56,23 @@ def test_log_prob_is_the_distributions(likelihood: Likelihood, y: float) -> None
     assert torch.allclose(likelihood.log_prob(y, z_grid), by_distribution, atol=1e-6)
 
 
+@cases
+@pytest.mark.parametrize("y", [0.0, 1.0])
+def test_the_slope_is_that_of_log_prob(likelihood: Likelihood, y: float) -> None:
+    likelihood, y, h = copy.deepcopy(likelihood).double(), torch.full_like(z_grid, y), 1e-5
+    rise = likelihood.log_prob(y, z_grid + h) - likelihood.log_prob(y, z_grid - h)
+    assert torch.allclose(likelihood.slope(y, z_grid), rise / (2 * h), atol=1e-7)
+
+
+def test_the_slope_follows_a_log_prob_of_ones_own() -> None:
+    class Doubled(Bernoulli):
+        def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+            return 2 * super().log_prob(y, z)
+
+    y = torch.ones_like(z_grid)
+    assert torch.allclose(Doubled().slope(y, z_grid), 2 * Bernoulli().slope(y, z_grid))
+
+
 @pytest.mark.parametrize("case", BINARY)
 def test_two_outcomes_sum_to_one(case: str) -> None:
     likelihood = LIKELIHOOD_CASES[case][1]()
