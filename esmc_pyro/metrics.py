@@ -214,16 +214,23 @@ def bootstrap_difference(
     """
 
     _check_bootstrap(draws, level)
-    for name, given in (("scores", scores), ("others", others)):
-        if not len(given) or np.ndim(given[0]) != 2:
-            raise ValueError(f"{name} must be a list of N × K scores, but it has shape {np.shape(given)}.")
 
-    def mean(fits: Sequence[npt.ArrayLike]) -> dict[str, Floats]:
-        made = [_bootstrap(Y, fit, Y_train, ks, draws, seed) for fit in fits]
+    def mean(fits: Sequence[npt.ArrayLike], name: str) -> dict[str, Floats]:
+        if not isinstance(fits, Sequence | np.ndarray) or not len(fits) or any(np.ndim(fit) != 2 for fit in fits):
+            raise ValueError(f"{name} must be a list of N × K scores, one a fit, but it is {_short(fits)}.")
+        made = [_bootstrap(Y, fit, Y_train, ks, draws, seed, name) for fit in fits]
         return {metric: np.mean([one[metric] for one in made], axis=0) for metric in made[0]}
 
-    ours, theirs = mean(scores), mean(others)
+    ours, theirs = mean(scores, "scores"), mean(others, "others")
     return _intervals({metric: ours[metric] - theirs[metric] for metric in ours}, level)
+
+
+def _short(fits: object) -> str:
+    if isinstance(fits, np.ndarray):
+        return f"an array of shape {fits.shape}"
+    if not isinstance(fits, Sequence):
+        return f"of type {type(fits).__name__}"
+    return f"a list of shapes {[np.shape(fit) for fit in fits]}"
 
 
 def _check_bootstrap(draws: int, level: float) -> None:
@@ -234,14 +241,21 @@ def _check_bootstrap(draws: int, level: float) -> None:
 
 
 def _bootstrap(
-    Y: Labels, scores: npt.ArrayLike, Y_train: Labels | None, ks: Sequence[int], draws: int, seed: int
+    Y: Labels,
+    scores: npt.ArrayLike,
+    Y_train: Labels | None,
+    ks: Sequence[int],
+    draws: int,
+    seed: int,
+    name: str = "scores",
 ) -> dict[str, Floats]:
     """Each metric that is made of rows: of all rows, and then of each draw from them (1 + draws)."""
-    true, known, s = _truth_and_scores(Y, scores)
+    true, known, s = _truth_and_scores(Y, scores, name)
     ranking = _rank(true, known, s, _inverse_propensities(Y_train, true.shape[1]), _depth(ks, true.shape[1]))
     n = len(ranking.true)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
-    values = _row_metrics(ranking, ks, np.concatenate([np.ones((1, n)), drawn]))
+    weights = np.ones((1 + draws, n))
+    weights[1:] = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+    values = _row_metrics(ranking, ks, weights)
     return {name: values[name] for name in _names(ks) if name in values}
 
 
