@@ -192,7 +192,7 @@ class Folds:
                     for parameter, slope in zip(further, others, strict=True):
                         if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
                             parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))
-                    if v_z is not None:
+                    if v_z is not None and v_z.grad is not None:
                         v_z.grad.add_(v_z, alpha=1 / N)
                     stepper.step()
                     scheduler.step()
