@@ -190,11 +190,18 @@ def _has_equal_sums(X: Any) -> bool:
     sums = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     if not np.ptp(sums) < 1e-3 * sums.mean():
         return False
-    # in float64, or a large offset would swallow what varies
-    squares = X.power(2, dtype=np.float64).sum(axis=0) if is_sparse(X) else np.einsum("nf,nf->f", X, X, dtype=float)
-    means = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() / len(sums)
-    variances = np.asarray(squares).ravel() / len(sums) - means**2
-    return bool(sums.std() <= 0.1 * np.sqrt(variances.clip(min=0).sum()))
+    return bool(sums.std() <= 0.1 * np.sqrt(_variances(X).sum()))
+
+
+def _variances(X: Any) -> npt.NDArray[np.float64]:
+    """Of columns, which are centred before they are squared: of unix times nothing else would be left."""
+    if not is_sparse(X):
+        return np.asarray(X.var(axis=0, dtype=np.float64))
+    rows, kept = X.shape[0], X.tocoo()
+    means = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() / rows
+    counts = np.bincount(kept.col, minlength=len(means))
+    squares = np.bincount(kept.col, (kept.data - means[kept.col]) ** 2, minlength=len(means))
+    return (squares + (rows - counts) * means**2) / rows
 
 
 def _is_whole(values: npt.NDArray[Any]) -> bool:
@@ -209,7 +216,7 @@ def _thin(X: Any) -> Any:
 def _moments(X: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Mean and deviation of columns, and whether they vary by more than their precision can tell from their mean."""
     mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    return mean, spread, spread > (1e-6 if X.dtype == np.float32 else 1e-12) * np.abs(mean)
+    return mean, spread, spread > (2e-7 if X.dtype == np.float32 else 1e-12) * np.abs(mean)
 
 
 def _shares(count: int) -> npt.NDArray[np.float64]:

@@ -26,6 +26,7 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
 
     ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
     """
+    _refuse_other_columns(X, name)
     try:
         short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2  # numbers that float32 has all of
         kinds = np.float32 if short else [np.float64, np.float32]
@@ -38,6 +39,22 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
         made = made.copy()  # it may be the caller's
         made.sum_duplicates()
     return made
+
+
+def _refuse_other_columns(X: Any, name: str) -> None:
+    """Raise ``ValueError`` for columns of a frame that are no numbers, text that reads as such apart."""
+    if not isinstance(X, pd.DataFrame):
+        return
+    for place, (column, kind) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+        if pd.api.types.is_bool_dtype(kind) or pd.api.types.is_numeric_dtype(kind):
+            continue
+        values = X.iloc[:, place]
+        is_time = pd.api.types.is_datetime64_any_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind)
+        if is_time or pd.to_numeric(values, errors="coerce").isna().gt(values.isna()).any():
+            raise ValueError(
+                f"{name} must have columns of numbers; got {kind} in column {column!r} (pandas.get_dummies makes "
+                "numbers of categories, and a time less another, over a unit, is one)"
+            )
 
 
 def to_labels(

@@ -24,7 +24,7 @@ from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.guides.whitened import WhitenedGuide
 from esmc_pyro.models import Likelihood
-from esmc_pyro.models.kernels import kernel_matrix
+from esmc_pyro.models.kernels import kernel_matrix, near_kernel_matrix
 from esmc_pyro.objectives import propagate
 from esmc_pyro.posterior import SITES, Posterior
 from esmc_pyro.randomness import seeded
@@ -172,8 +172,8 @@ class Stack:
         total = torch.zeros(())
         for member, x in zip(self.members, self.mapped(X), strict=True):
             layer = member.posterior.model.layers[0]
-            relative = kernel_matrix(layer.kernel, x, layer.pseudo_instances) / layer.kernel(x, diag=True).unsqueeze(-1)
-            total = total + member.weight * relative
+            k = near_kernel_matrix(layer.kernel, x, layer.pseudo_instances)
+            total = total + member.weight * k / layer.kernel(x, diag=True).unsqueeze(-1)
         return total
 
     @torch.no_grad()

@@ -139,3 +139,12 @@ def kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor, dtype: torch.dtype | Non
             if itself:
                 k[:first, rows] = k[rows, :first].mT
     return k.reshape(*x.shape[:-1], len(s))
+
+
+def near_kernel_matrix(kernel: Kernel, x: Tensor, s: Tensor) -> Tensor:
+    """``kernel_matrix`` for rows that may be some of ``s``: one that ``has_a_root`` is found in double, so that
+    such a row is at no distance from itself.
+    """
+    if not has_a_root(kernel):
+        return kernel_matrix(kernel, x, s)
+    return kernel_matrix(kernel, x.double(), s.double(), dtype=x.dtype)

@@ -14,7 +14,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from esmc_pyro.models.kernels import has_a_root, is_stationary, kernel_matrix
+from esmc_pyro.models.kernels import is_stationary, kernel_matrix, near_kernel_matrix
 from esmc_pyro.models.linalg import add_to_diagonal, bears_rounding, jittered_cholesky
 from esmc_pyro.validation import check_number
 
@@ -243,11 +243,9 @@ class Layer(PyroModule):
         """
         weights = torch.linalg.solve_triangular(self.factor().mT, v.mT, upper=True)
         s = self.pseudo_instances
-        double = has_a_root(self.kernel)
 
         def output(rows: Tensor) -> Tensor:
-            pair = (rows.double(), s.double()) if double else (rows, s)
-            return self.offset(rows) + kernel_matrix(self.kernel, *pair, dtype=rows.dtype) @ weights
+            return self.offset(rows) + near_kernel_matrix(self.kernel, rows, s) @ weights
 
         return torch.cat([output(rows) for rows in x.split(block, -2)], -2)
 

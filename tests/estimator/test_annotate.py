@@ -281,7 +281,7 @@ def test_explain_names_the_training_row_itself(fitted: ESMCClassifier, make_data
         assert list(table.columns) == ["pseudo", "training_row", "similarity", "labels"]
         assert table["training_row"][0] == 3
         assert table["labels"][0] == [f"y{k}" for k in np.flatnonzero(Y[3])]
-        assert table["similarity"][0] == pytest.approx(1, abs=1e-2)
+        assert table["similarity"][0] == pytest.approx(1, abs=1e-5)
         assert table["similarity"].is_monotonic_decreasing
     distances = np.linalg.norm((X - X[3]) / fitted.feature_map_.scale, axis=1)
     nearest = fitted.explain(X[3], n=4)["training_row"]

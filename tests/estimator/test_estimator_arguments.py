@@ -285,6 +285,14 @@ BAD_DATA: dict[str, tuple[Callable[[Any, Any], tuple[Any, ...]], str]] = {
     "fewer rows in Y": (lambda X, Y: (X, Y[:-1]), "same number of rows; got 40 and 39"),
     "no labels": (lambda X, Y: (X, Y[:, :0]), r"one label a column; got shape \(40, 0\)"),
     "words in Y": (lambda X, Y: (X, np.full(Y.shape, "a")), "Y must be an array of numbers; got ndarray"),
+    "words among features": (
+        lambda X, Y: (pd.DataFrame(X, columns=[*"abcd"]).assign(b="red"), Y),
+        "X must have columns of numbers; got (str|object) in column 'b'",
+    ),
+    "days among features": (
+        lambda X, Y: (pd.DataFrame(X, columns=[*"abcd"]).assign(d=pd.Timestamp("2020-01-01")), Y),
+        r"X must have columns of numbers; got datetime64\[\w+\] in column 'd'",
+    ),
     "words in a frame": (lambda X, Y: (X, pd.DataFrame(Y).astype(str) + "x"), "Y must hold 0, 1, or a missing value"),
     "a label twice": (lambda X, Y: (X, pd.DataFrame(Y, columns=list("aab"))), r"got \['a'\] more than once"),
     "other width": (lambda X, Y: (X, Y, X[:, :2]), "X_unlabeled: X has 2 features, but .* expecting 4"),

@@ -25,6 +25,8 @@ CHOSEN: dict[str, tuple[np.ndarray, str]] = {
     "ages and marks": (RNG.integers(1, 90, size=(30, 6)), "standard"),
     "histograms": (POSITIVE / POSITIVE.sum(1, keepdims=True), "hellinger"),
     "equal sums but for an offset": (5000 + NORMAL, "standard"),
+    "unix times": (1.7e9 + 3600 * NORMAL.astype(float), "standard"),
+    "unix times of one second": (1.7e9 + NORMAL.astype(float), "standard"),
     "shares of an offset": (5000 + NORMAL - NORMAL.mean(1, keepdims=True), "hellinger"),
     "one-hots and an income": (np.c_[np.eye(10)[RNG.integers(10, size=30)], np.exp(9 + NORMAL[:, 0])], "standard"),
     "one-hots and an age": (np.c_[np.eye(10)[RNG.integers(10, size=30)], RNG.integers(18, 90, 30)], "standard"),
@@ -126,6 +128,8 @@ def test_rows_of_zeros_and_constant_columns_stay_finite() -> None:
     X[3] = 0
     for kind in KINDS:
         assert np.isfinite(FeatureMap.from_data(X, kind)(X).numpy()).all()
+    nearly = (9e5 + np.arange(10) / 8).astype(np.float32)[:, None]  # float32 has eighths there
+    assert np.allclose(FeatureMap.from_data(nearly, "standard")(nearly).std(correction=0), 1)
     constant = np.full((10, 1), 3.3, dtype=np.float32)
     assert np.allclose(FeatureMap.from_data(constant, "standard")(constant).numpy(), 0)
 
