@@ -40,8 +40,9 @@ def check_arguments(given: Mapping[str, Any], init: Callable[..., None]) -> None
     check_number(given["random_state"], "random_state", low=0, whole=True)
     if given["random_state"] >= 2**32:
         raise ValueError(f"random_state must be below 2**32; got {given['random_state']}")
-    if not isinstance(given["search"], bool):
-        raise ValueError(f"search must be True or False; got {given['search']!r}")
+    for name in ("search", "verbose"):
+        if not isinstance(given[name], bool) and not (name == "verbose" and isinstance(given[name], int)):
+            raise ValueError(f"{name} must be True or False; got {given[name]!r}")
     defaults = {name: p.default for name, p in inspect.signature(init).parameters.items() if name != "self"}
     _check_together(given, defaults)
 

@@ -13,11 +13,17 @@ from torch import Tensor
 
 from esmc_pyro.models import Likelihood
 
+SURE = 20.0  # log-odds, a chance of 1 in 5e8
+
 
 @torch.no_grad()
 def log_odds(likelihood: Likelihood, z: Tensor) -> Tensor:
-    """``ln P(y = 1 | z) / P(y = 0 | z)``, kept finite."""
-    return torch.logit(likelihood.prob(z.double()), eps=1e-9)
+    """``likelihood.log_odds``, in double; above ``SURE`` and below minus that they grow as a logarithm does: still in
+    order, but a likelihood that is sure beyond reason does not make a calibration of the others impossible.
+    """
+    t = likelihood.log_odds(z.double())
+    size = t.abs().clamp(max=1e300)
+    return torch.where(size <= SURE, t, t.sign() * (SURE + torch.log1p((size - SURE).clamp(min=0))))
 
 
 def fit(log_odds: Tensor, Y: Tensor) -> tuple[float, float]:

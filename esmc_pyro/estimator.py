@@ -73,7 +73,9 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
     Fewer than 10 labelled rows are not split: settings are the usual ones, probabilities are not calibrated and the
     threshold is one half. A guide or ``Setting`` object belongs to all rows: those rows are then their own judges.
     To cross-validate with unknown entries (NaN) name the splitter, ``cv=KFold(5)``: scikit-learn's choice of one looks
-    at the labels and refuses them.
+    at the labels and refuses them. Its ``cross_val_predict`` takes NaN for a class of its own where it asks for
+    ``predict_proba`` or ``decision_function``, and numbers the classes anew before ``fit`` sees them (1 and NaN become
+    0 and 1): with unknown entries go over ``KFold(5).split(X)`` yourself.
 
     Attributes
     ----------
@@ -138,6 +140,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         self._check_arguments()
         if checkpoint is not None and not self._is_default():
             self._choice().check_checkpoint()
+        if not isinstance(checkpoint, str | PathLike | Checkpoint | None):
+            raise ValueError(f"checkpoint must be the name of a file, or a Checkpoint; got {checkpoint!r}")
         kept = checkpoint if isinstance(checkpoint, Checkpoint | None) else Checkpoint(checkpoint)
         X = to_features(self, X, reset=True)
         labels = to_labels(Y, X.shape[0])
@@ -174,9 +178,12 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
             kind = candidate_kinds(X, named)[0]
             feature_map = FeatureMap.from_data(X, kind, self.random_state, project=self._projects(X, kind))
             x = feature_map(X)
+            cut_short = False
             if not choice.is_for_all_rows:
-                held_z, held_y = choice.held_out(x, y, likelihood, None if kept is None else kept.section("held out"))
+                section = None if kept is None else kept.section("held out")
+                held_z, held_y, cut_short = choice.held_out(x, y, likelihood, section)
             posterior = choice.fit(x, y, likelihood, None if kept is None else kept.section("fit"))
+            posterior.interrupted |= cut_short
             if choice.is_for_all_rows:
                 held_z, held_y = posterior.predict(x[:labelled]), y
             fitted, self.search_ = Stack([Member(1.0, feature_map, posterior)]), None
@@ -193,7 +200,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_arguments(self) -> None:
         for name, value in self.get_params(deep=False).items():
-            if isinstance(value, np.number):  # from a grid; PyTorch and files want Python's own
+            if isinstance(value, np.number | np.bool_):  # from a grid; PyTorch and files want Python's own
                 setattr(self, name, value.item())
         check_arguments(self.get_params(deep=False), type(self).__init__)
 

@@ -236,8 +236,9 @@ def _scores(X: npt.NDArray[Any], quantiles: npt.NDArray[Any]) -> npt.NDArray[np.
 
 
 def _norms(X: Any) -> npt.NDArray[Any]:
-    squares = X.multiply(X) if is_sparse(X) else np.square(X)
-    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+    # in double: squares of small numbers would be none in float32
+    squares = X.power(2, dtype=np.float64) if is_sparse(X) else np.square(X, dtype=np.float64)
+    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel()).astype(np.result_type(X.dtype, np.float32))
 
 
 def _scale_rows(X: Any, sizes: npt.NDArray[Any]) -> Any:

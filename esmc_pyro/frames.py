@@ -26,7 +26,7 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
 
     ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
     """
-    _refuse_other_columns(X, name)
+    _refuse_what_is_no_number(X, name)
     try:
         short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2  # numbers that float32 has all of
         kinds = np.float32 if short else [np.float64, np.float32]
@@ -41,8 +41,12 @@ def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X
     return made
 
 
-def _refuse_other_columns(X: Any, name: str) -> None:
-    """Raise ``ValueError`` for columns of a frame that are no numbers, text that reads as such apart."""
+def _refuse_what_is_no_number(X: Any, name: str) -> None:
+    """Raise ``ValueError`` for what is masked, and for columns of a frame that are no numbers, text that reads as such
+    apart.
+    """
+    if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
+        raise ValueError(f"{name} must have a number for each feature; got {np.ma.count_masked(X)} that are masked")
     if not isinstance(X, pd.DataFrame):
         return
     for place, (column, kind) in enumerate(zip(X.columns, X.dtypes, strict=True)):
@@ -76,6 +80,8 @@ def to_labels(
         Y = Y.toarray()
     elif isinstance(Y, np.ma.MaskedArray):
         Y = np.where(np.ma.getmaskarray(Y), np.nan, Y.data)
+    elif isinstance(Y, np.ndarray) and Y.dtype == object:
+        Y = np.where(pd.isna(Y), np.nan, Y)  # pandas.NA is no number
     _refuse_one_dimension(Y)
     labels = check_labels(Y, rows, exact=True, unknown=unknown).float().numpy()
     if names is not None and labels.shape[1] != len(names):

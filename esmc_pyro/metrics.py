@@ -17,8 +17,10 @@ add false positives to the AUC, and nothing to PSP@k.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -188,7 +190,8 @@ def bootstrap_intervals(
 ) -> pd.DataFrame:
     """Bootstrap over rows: a frame with `value`, `standard_error`, `low`, `high` for each metric that is made of rows.
 
-    Rows are drawn with replacement `draws` times; `low` and `high` are percentiles that hold `level` of the draws. It
+    Rows are drawn with replacement `draws` times; `low` and `high` are percentiles that hold `level` of the draws (of
+    those that have the metric: without a true label there is no auc). It
     says how much another test set would move a figure, not how much another fit would. Left out are macro_auc and ece,
     which are sums over labels and over bins.
     """
@@ -260,12 +263,13 @@ def _bootstrap(
 
 
 def _intervals(values: dict[str, Floats], level: float) -> pd.DataFrame:
-    tail = (1 - level) / 2
-    rows = {
-        name: (whole, drawn.std(ddof=1), *np.quantile(drawn, [tail, 1 - tail]))
-        for name, (whole, *rest) in values.items()
-        for drawn in [np.asarray(rest)]
-    }
+    tail, rows = (1 - level) / 2, {}
+    for name, (whole, *rest) in values.items():
+        drawn = np.asarray(rest)
+        drawn = drawn[~np.isnan(drawn)]  # a draw of rows without any true label has no such metric
+        if len(drawn) < 2:
+            drawn = np.full(2, np.nan)
+        rows[name] = (whole, drawn.std(ddof=1), *np.quantile(drawn, [tail, 1 - tail]))
     return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "standard_error", "low", "high"])
 
 
@@ -480,7 +484,7 @@ def _depth(ks: Sequence[int], labels: int) -> int:
 
 def _truth(Y: Labels, name: str = "Y") -> tuple[Bools, Bools]:
     """Which entries are true, and which are known; N × K each."""
-    y = Y.toarray() if sparse.issparse(Y) else np.asarray(Y)
+    y = Y.toarray() if sparse.issparse(Y) else _numbers(Y)
     if y.ndim != 2 or 0 in y.shape:
         raise ValueError(
             f"{name} must be a matrix of rows × labels with at least one of each, but its shape is {y.shape}."
@@ -497,9 +501,23 @@ def _truth(Y: Labels, name: str = "Y") -> tuple[Bools, Bools]:
     return true, known
 
 
+def _numbers(values: object) -> npt.NDArray[Any]:
+    """An array; of a frame's nullable columns one of floats, with NaN for what is missing."""
+    made = np.asarray(values)
+    if isinstance(values, pd.DataFrame) and made.dtype == object:
+        with contextlib.suppress(TypeError, ValueError):  # what is no number is for the caller to refuse
+            return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return made
+
+
 def _truth_and_scores(Y: Labels, scores: npt.ArrayLike, name: str = "scores") -> tuple[Bools, Bools, Floats]:
     true, known = _truth(Y)
-    s = np.asarray(scores)
+    if isinstance(Y, pd.DataFrame) and isinstance(scores, pd.DataFrame) and list(Y.columns) != list(scores.columns):
+        raise ValueError(
+            f"{name} must have the labels of Y in the same order, but its columns are {list(scores.columns)[:5]} and "
+            f"those of Y {list(Y.columns)[:5]}."
+        )
+    s = _numbers(scores)
     if s.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers, but its type is {s.dtype}.")
     if s.shape != true.shape:

@@ -80,12 +80,15 @@ class Choice:
 
     def held_out(
         self, X: Tensor, Y: Tensor, likelihood: Likelihood, checkpoint: Section | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """``z`` and labels of rows that a fit to the others (``search.hold_out``) did not see; none for few rows."""
+    ) -> tuple[Tensor, Tensor, bool]:
+        """``z`` and labels of rows that a fit to the others (``search.hold_out``) did not see, and whether Ctrl-C cut
+        that fit short; no rows where there are few.
+        """
         held, rest = search.hold_out(len(Y), self.random_state)
         if not len(held):
-            return Y[:0], Y[:0]
-        return self.fit(X[rest], Y[rest], likelihood, checkpoint).predict(X[held]), Y[held]
+            return Y[:0], Y[:0], False
+        fitted = self.fit(X[rest], Y[rest], likelihood, checkpoint)
+        return fitted.predict(X[held]), Y[held], fitted.interrupted
 
     def _model(self, X: Tensor, Y: Tensor, likelihood: Likelihood) -> ESMC:
         latent = 1 if self.widths is None else len(self.widths)

@@ -55,6 +55,7 @@ class CollapsedELBO:
                 f"the objective 'collapsed' needs the guide 'doubly_stochastic', whose q(u) it integrates; "
                 f"got {type(guide).__name__}"
             )
+        _refuse_own_locals(guide, "collapsed")
         return CollapsedLoss(model, guide, self.kl_weight)
 
 
@@ -181,7 +182,16 @@ class MAP:
     def __call__(self, model: ESMC, guide: Guide) -> MAPLoss:
         if not isinstance(guide, DoublyStochasticGuide):
             raise ValueError(f"the objective 'map' needs the guide 'doubly_stochastic'; got {type(guide).__name__}")
+        _refuse_own_locals(guide, "map")
         return MAPLoss(model, guide, self.prior, self.features, self.kl_weight)
+
+
+def _refuse_own_locals(guide: Guide, objective: str) -> None:
+    if type(guide).sample_locals is not Guide.sample_locals:
+        raise ValueError(
+            f"the objective {objective!r} needs a guide whose c and z are drawn as the model draws them; got "
+            f"{type(guide).__name__} with a sample_locals of its own (use 'trace')"
+        )
 
 
 def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, first: Tensor) -> tuple[Tensor, Tensor | None]:

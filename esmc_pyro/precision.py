@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-LARGE = 2**20  # float32 has 24 digits: of numbers from here on a sixteenth or more may be lost, of unix times a minute
+LARGE = 2**10  # float32 has 24 digits: of numbers from here on 1e-4 or more may be lost, of unix times a minute
 BLOCK = 256  # rows looked at together
 
 

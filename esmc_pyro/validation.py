@@ -59,8 +59,10 @@ def check_labels(Y: Any, rows: int, name: str = "Y", *, exact: bool = False, unk
     valid = (Y == 0) | (Y == 1) | torch.isnan(Y)
     if not valid.all():
         row, column = (~valid).nonzero()[0].tolist()
+        value = Y[row, column].item()
+        hint = " (cross_val_predict of scikit-learn makes a class of NaN)" if value == 2 else ""
         raise ValueError(
-            f"{name} must hold 0, 1, or NaN for unknown; got {Y[row, column].item():g} in row {row}, column {column}"
+            f"{name} must hold 0, 1, or NaN for unknown; got {value:g} in row {row}, column {column}{hint}"
         )
     if not unknown and torch.isnan(Y).all():
         raise ValueError(f"{name} must have at least one known entry; got NaN everywhere")

@@ -16,6 +16,7 @@ from esmc_pyro.models import rules
 from esmc_pyro.models.build import layer_from_data, layer_names, per_layer
 from esmc_pyro.models.layer import Layer
 from esmc_pyro.models.likelihoods import Likelihood, make_likelihood
+from esmc_pyro.models.unused import unused
 from esmc_pyro.validation import check_data, check_features, check_labels, check_number
 
 T = TypeVar("T")
@@ -49,14 +50,15 @@ class ESMC(PyroModule):
     """
 
     def __init__(self, layers: Sequence[Layer], likelihood: Likelihood) -> None:
+        """Layers and a likelihood that were used before, in another model or by themselves, are copied."""
         super().__init__("esmc")
         if not layers or [layer.site for layer in layers] != layer_names(len(layers)):
             raise ValueError(
                 f"layers must be named {layer_names(max(1, len(layers)))}; got {[layer.site for layer in layers]}"
             )
         likelihood.check_labels(layers[-1].outputs)
-        self.layers = PyroModule[torch.nn.ModuleList](layers)
-        self.likelihood = likelihood
+        self.layers = PyroModule[torch.nn.ModuleList]([unused(layer) for layer in layers])
+        self.likelihood = unused(likelihood)
 
     @classmethod
     def from_data(

@@ -16,6 +16,7 @@ from torch.distributions import constraints
 
 from esmc_pyro.models.kernels import is_stationary, kernel_matrix, near_kernel_matrix
 from esmc_pyro.models.linalg import add_to_diagonal, bears_rounding, jittered_cholesky
+from esmc_pyro.models.unused import unused
 from esmc_pyro.validation import check_number
 
 # A float32 f is off by 1e-7; along directions whose prior deviation is less than 1e-3, that would swamp ln p(f).
@@ -97,7 +98,7 @@ class Layer(PyroModule):
         self.outputs = outputs
         self.fitc = fitc
         self.lengthscale_rule = lengthscale_rule
-        self.kernel = kernel
+        self.kernel = unused(kernel)
         self.mean = mean
         self.pseudo_instances = nn.Parameter(pseudo_instances.detach().clone())
         like = self.pseudo_instances.detach()

@@ -408,3 +408,28 @@ Y2, S2 = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(2)
 def test_bad_input_is_refused_in_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_draws_without_a_true_label_are_left_out():
+    Y = np.zeros((6, 3))
+    Y[0, 1] = 1
+    table = m.bootstrap_intervals(Y, np.random.default_rng(0).normal(size=Y.shape), draws=200)
+    assert table.loc["auc"].notna().all()
+    none = m.bootstrap_intervals(np.zeros((6, 3)), np.zeros((6, 3)), draws=20)
+    assert none.loc["auc"].isna().all()
+
+
+def test_frames_are_matched_by_their_labels():
+    rng = np.random.default_rng(0)
+    Y = pd.DataFrame(rng.random((20, 3)) < 0.4, columns=[*"abc"])
+    scores = pd.DataFrame(rng.normal(size=Y.shape), columns=[*"abc"])
+    expected = m.evaluate(Y.to_numpy(float), scores.to_numpy())
+    for kind in ("boolean", "Int64", "Float64"):
+        assert m.evaluate(Y.astype(kind), scores) == pytest.approx(expected, nan_ok=True)
+    gaps = Y.astype("boolean")
+    gaps.iloc[0, 0] = pd.NA
+    plain = Y.to_numpy(float).copy()
+    plain[0, 0] = np.nan
+    assert m.evaluate(gaps, scores) == pytest.approx(m.evaluate(plain, scores.to_numpy()), nan_ok=True)
+    with pytest.raises(ValueError, match=r"labels of Y in the same order, but its columns are \['c', 'b', 'a'\]"):
+        m.evaluate(Y, scores[[*"cba"]])

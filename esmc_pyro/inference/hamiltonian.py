@@ -82,7 +82,7 @@ class Sampler:
 
 
 class HMC(Sampler):
-    """A trajectory of ``length`` (in units of the mass), shortened by a random half so that no period is met."""
+    """A trajectory of half to one and a half times ``length`` (in units of the mass), so that no period is met."""
 
     def __init__(self, energy: Energy, step_size: float, inverse_mass: Tensor, length: float = 2.0) -> None:
         super().__init__(energy, step_size, inverse_mass)

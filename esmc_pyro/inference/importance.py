@@ -115,7 +115,7 @@ def _draw(posterior: Posterior, X: Tensor, Y: Tensor, count: int, sites: Sequenc
     with pyro.plate("draws", count, dim=-3):
         q = poutine.trace(posterior.guide).get_trace(X, Y)
         p = poutine.trace(poutine.replay(posterior.guide.joint, trace=q)).get_trace(X, Y)
-    values = {site: q.nodes[site]["value"] for site in sites}
+    values = {site: p.nodes[site]["value"] for site in sites}  # an autoguide draws v, of which the model makes u
     values = {site: value.reshape(count, *value.shape[-2:]) for site, value in values.items()}
     return WeightedDraws(_log_prob(p, count) - _log_prob(q, count), values)
 

@@ -29,18 +29,36 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(nodes), tuple(weights / weights.sum())
 
 
+# what follows from ``distribution`` and ``log_prob``; a class may know a closed form
+_DERIVED = (
+    "slope", "log_odds", "expected_log_prob", "marginal_log_prob", "prob", "expected_prob", "missing", "best_constant",
+)  # fmt: skip
+
+
 class Likelihood(PyroModule):
     """Base class: quadrature, masking and the site ``y``. ``lambda_`` is the slope of the paper's sigmoid.
 
     ``labels`` is K if some number of this likelihood is given for each label, else None. ``LEARNS`` tells whether
     numbers are parameters to learn; ``requires_grad_(False)`` holds them where they are. ``is_density`` tells whether
     ``p(y | z)`` is a density over all numbers rather than a probability; such a likelihood has a ``prob`` of its own.
+
+    One that changes ``distribution`` or ``log_prob`` of another has none of its closed forms: they would be another's.
     """
 
     QUADRATURE_POINTS = 20
-    STEEP, STEEP_POINTS = 1.0, 100  # lambda times the deviation of z from which a marginal takes more points
+    MARGINAL_POINTS, NEWTON_STEPS = 100, 30
     LEARNS = False
     is_density = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "distribution" in own and "log_prob" not in own:
+            cls.log_prob = Likelihood.log_prob  # type: ignore[method-assign]
+        if "distribution" in own or "log_prob" in own:
+            for name in _DERIVED:
+                if name not in own:
+                    setattr(cls, name, getattr(Likelihood, name))
 
     def __init__(self, lambda_: float = 1.0) -> None:
         super().__init__("likelihood")
@@ -74,6 +92,17 @@ class Likelihood(PyroModule):
             if self.labels not in (None, len(tensor)):
                 raise ValueError(f"{name} must be for {self.labels} labels; got {len(tensor)} values")
             self.labels = len(tensor)
+
+    def extra_repr(self) -> str:
+        """What it was made with, where that is not the default."""
+        shown = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, parameter.default)
+            if isinstance(value, Tensor):
+                value = value.item() if value.numel() == 1 else f"<{value.numel()} numbers>"
+            if value is not parameter.default and value != parameter.default:
+                shown.append(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}")
+        return ", ".join(shown)
 
     def check_labels(self, labels: int) -> None:
         """Raise ``ValueError`` if the numbers given for each label are not for so many."""
@@ -112,12 +141,50 @@ class Likelihood(PyroModule):
         return self._expect(lambda z: self.log_prob(y, z), mean, var)
 
     def marginal_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        """``ln E p(y | z)`` for ``z ~ N(mean, var)``, elementwise, by quadrature with more points where it is steep."""
-        sd, total = var.sqrt(), torch.full_like(mean, -math.inf)
-        steep = bool((self.lambda_ * sd > self.STEEP).any())
-        for x, w in zip(*gauss_hermite(self.STEEP_POINTS if steep else self.QUADRATURE_POINTS), strict=True):
-            total = torch.logaddexp(total, math.log(w) + self.log_prob(y, mean + x * sd))
+        """``ln E p(y | z)`` for ``z ~ N(mean, var)``, elementwise.
+
+        By quadrature about the mode of ``p(y | z) N(z; mean, var)`` with its curvature there: a label that ``z`` does
+        not explain has it many deviations away from ``mean``.
+        """
+        var = var.clamp(min=1e-20)
+        mode, scale = self._mode(y, mean, var)
+        total = torch.full_like(mean, -math.inf)
+        for x, w in zip(*gauss_hermite(self.MARGINAL_POINTS), strict=True):
+            less = mode - mean + x * scale
+            weight = math.log(w) + x**2 / 2 + scale.log() - var.log() / 2 - less.square() / (2 * var)
+            total = torch.logaddexp(total, weight + self.log_prob(y, mean + less))
         return total
+
+    @torch.no_grad()
+    def _mode(self, y: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable ``z`` given ``y``, by Newton's method with steps that are halved until they climb, and the
+        deviation of the normal density that is curved as much there, at most that of the prior.
+        """
+
+        def value(z: Tensor) -> Tensor:
+            return self.log_prob(y, z) - (z - mean).square() / (2 * var)
+
+        z = mean.clone()
+        best, length = value(z), torch.ones_like(mean)
+        for _ in range(self.NEWTON_STEPS):
+            precision = 1 / var + self._information(y, z)
+            tried = z + length * (self.slope(y, z) - (z - mean) / var) / precision
+            now = value(tried)
+            climbs = now > best
+            z, best = torch.where(climbs, tried, z), torch.where(climbs, now, best)
+            length = torch.where(climbs, (2 * length).clamp(max=1.0), length / 2)
+        return z, (1 / var + self._information(y, z)).rsqrt()
+
+    def _information(self, y: Tensor, z: Tensor, step: float = 1e-4) -> Tensor:
+        """``-d^2 ln p(y | z) / dz^2``, not below 0, by a difference of slopes."""
+        step = step / self.lambda_
+        return ((self.slope(y, z - step) - self.slope(y, z + step)) / (2 * step)).clamp(min=0.0)
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """``ln P(y = 1 | z) - ln(1 - P(y = 1 | z))``."""
+        one = self.prob(z).log() if self.is_density else self.log_prob(torch.ones_like(z), z)
+        one = one.clamp(max=-torch.finfo(z.dtype).tiny)
+        return one - torch.where(one > -math.log(2), (-torch.expm1(one)).log(), torch.log1p(-one.exp()))
 
     def prob(self, z: Tensor) -> Tensor:
         """``P(y = 1 | z)``; a likelihood with a density has to say what that is."""

@@ -27,9 +27,11 @@ class Bernoulli(Likelihood):
 
     def slope(self, y: Tensor, z: Tensor) -> Tensor:
         """``lambda (y - sigma(lambda z))``."""
-        if type(self).log_prob is not Bernoulli.log_prob or type(self).distribution is not Bernoulli.distribution:
-            return super().slope(y, z)  # a likelihood of one's own on top of this one
         return self.lambda_ * (y - torch.sigmoid(self.lambda_ * z.detach()))
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """``lambda z``."""
+        return self.lambda_ * z
 
     def best_constant(self, frequency: Tensor) -> Tensor:
         """The log-odds of the frequency over ``lambda``, within ``|lambda z| <= 20``."""
@@ -138,6 +140,11 @@ class Gaussian(Likelihood):
 
     def prob(self, z: Tensor) -> Tensor:
         return z.clamp(0.0, 1.0)
+
+    def log_odds(self, z: Tensor, edge: float = 1e-3) -> Tensor:
+        """``logit(z)``, and beyond ``edge`` of 0 and of 1 its tangent there, so that no two ``z`` have the same."""
+        inside = z.clamp(edge, 1 - edge)
+        return torch.logit(inside) + (z - inside) / (edge * (1 - edge))
 
     def expected_prob(self, mean: Tensor, var: Tensor) -> Tensor:
         """``E max(z, 0) - E max(z - 1, 0)``, with ``E max(z, 0) = mean Phi(r) + sd phi(r)``, ``r = mean / sd``."""

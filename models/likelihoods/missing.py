@@ -61,8 +61,9 @@ class _Missing(Likelihood):
 
     def missing(self, z: Tensor) -> Tensor:
         """``P(fits | y = 0, z) = (1 - leak) miss sigma / P(y = 0 | z)``, by Bayes."""
-        fits = self.suitability(z)
-        return self.miss * fits / (1 - (1 - self.miss) * fits).clamp(min=torch.finfo(z.dtype).tiny)
+        fits = self.miss * self.suitability(z)
+        # 1 - (1 - miss) sigma, of which nothing would be left where sigma is nearly 1
+        return fits / (fits + self.suitability(-z)).clamp(min=torch.finfo(z.dtype).tiny)
 
 
 class MPU(_Missing):

@@ -232,3 +232,15 @@ def test_learns_what_the_features_say() -> None:
     model.layers[1].learn()
     scores = fit_analytic(model, X[:80], Y[:80], sweeps=15, progress=False).predict(X[80:])
     assert ((scores > 0).numpy() == Y[80:]).mean() > 0.85
+
+
+def test_the_origin_of_the_features_does_not_matter() -> None:
+    X, Y = (part.float() for part in make_data(0, N=14, labelled=14))
+    bounds, scores = [], []
+    for moved in (X, X + 2000):
+        model = ESMC.from_data(moved, Y, [], likelihood="bernoulli", pseudo=6, lengthscale=2.0)
+        fitted = fit_analytic(model, moved, Y, sweeps=5, progress=False)
+        bounds.append(fitted.history["elbo"].iloc[-1])
+        scores.append(fitted.predict(moved))
+    assert bounds[1] == pytest.approx(bounds[0], abs=0.02)
+    assert torch.allclose(scores[0], scores[1], atol=0.02)

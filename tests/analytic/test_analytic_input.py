@@ -23,6 +23,13 @@ def with_layer(**changes: Any) -> ESMC:
     return ESMC(layers, Experts(2))
 
 
+class _Half(RBF):
+    """A kernel of one's own that is no RBF, though its class is one."""
+
+    def forward(self, *given: Any, **options: Any) -> torch.Tensor:
+        return super().forward(*given, **options).sqrt()
+
+
 def learning_likelihood() -> ESMC:
     model = with_layer()
     model.likelihood = Gaussian(learn_noise=True)
@@ -40,6 +47,7 @@ def with_prior() -> ESMC:
     [
         (with_layer(fitc=True), {}, "layer 'z' has fitc=True, whose input-dependent variance has no closed-form bound"),
         (with_layer(kernel="matern32"), {}, "layer 'z' must have the kernel 'rbf'"),
+        (with_layer(kernel=_Half(2)), {}, "layer 'z' must have the kernel 'rbf' for the analytic solver, which"),
         (with_layer(kernel=RBF(1, active_dims=[1])), {}, "must see all 2 inputs in order for the analytic solver; got"),
         (
             with_layer(kernel=RBF(2, active_dims=[1, 0])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,21 @@ import torch
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from esmc_pyro import ESMCClassifier, calibration
+from esmc_pyro import ESMCClassifier, calibration, named
+from esmc_pyro.inference import fit_svi
 from esmc_pyro.metrics import expected_calibration_error
-from esmc_pyro.models import EEOE, LIKELIHOODS, MPU, Bernoulli, Experts, Likelihood, Propensity, make_likelihood
+from esmc_pyro.models import (
+    EEOE,
+    LIKELIHOODS,
+    MPU,
+    Bernoulli,
+    Experts,
+    Gaussian,
+    Likelihood,
+    Propensity,
+    make_likelihood,
+)
+from esmc_pyro.posterior import Posterior
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -202,3 +215,35 @@ def test_the_estimator_calibrates_on_rows_it_did_not_fit(make_data: Make) -> Non
     calibrated = expected_calibration_error(new_Y, model.predict_proba(new_X))
     assert calibrated < expected_calibration_error(new_Y, raw) + 0.03
     assert calibrated < 0.15
+
+
+@pytest.mark.parametrize("likelihood", [Experts(16), EEOE(16), Gaussian()])
+def test_probabilities_rank_as_z_does(make_data: Make, likelihood: Likelihood) -> None:
+    X, Y = make_data()
+    model = ESMCClassifier(likelihood=likelihood, search=False, epochs=20).fit(X, Y)
+    far = torch.linspace(-9, 0.4, 40).double()  # beyond any z of these rows
+    p = model._calibrated(far)
+    assert (p.diff() > 0).all()
+    assert (p > 0).all()
+    assert (p < 1).all()
+
+
+def test_log_odds_beyond_reason_stay_in_order_and_finite() -> None:
+    t = calibration.log_odds(Bernoulli(1e5), torch.tensor([-1e9, -3.0, -1e-4, 1e-4, 3.0, 1e9]))
+    assert (t.diff() > 0).all()
+    assert t.abs().max() < 60
+    assert t[2:4].tolist() == pytest.approx([-10, 10])
+
+
+def test_a_calibration_that_was_cut_short_is_told(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = make_data()
+    inner = fit_svi
+
+    def interrupted(model: Any, x: Any, *given: Any, **options: Any) -> Posterior:
+        posterior = inner(model, x, *given, **options)
+        posterior.interrupted = len(x) < len(X)  # the fit to all rows runs through
+        return posterior
+
+    monkeypatch.setattr(named, "fit_svi", interrupted)
+    model = ESMCClassifier(inference="svi", epochs=2).fit(X, Y)
+    assert model.posterior_.interrupted

@@ -293,6 +293,11 @@ BAD_DATA: dict[str, tuple[Callable[[Any, Any], tuple[Any, ...]], str]] = {
         lambda X, Y: (pd.DataFrame(X, columns=[*"abcd"]).assign(d=pd.Timestamp("2020-01-01")), Y),
         r"X must have columns of numbers; got datetime64\[\w+\] in column 'd'",
     ),
+    "masked features": (
+        lambda X, Y: (np.ma.masked_greater(X, 1.0), Y),
+        r"X must have a number for each feature; got \d+ that are masked",
+    ),
+    "NaN made a class": (lambda X, Y: (X, _with(Y, 2)), "got 2 in row 1, column 0 .cross_val_predict of scikit-learn"),
     "words in a frame": (lambda X, Y: (X, pd.DataFrame(Y).astype(str) + "x"), "Y must hold 0, 1, or a missing value"),
     "a label twice": (lambda X, Y: (X, pd.DataFrame(Y, columns=list("aab"))), r"got \['a'\] more than once"),
     "other width": (lambda X, Y: (X, Y, X[:, :2]), "X_unlabeled: X has 2 features, but .* expecting 4"),
@@ -336,3 +341,12 @@ def test_bad_calls(fitted: ESMCClassifier, make_data: Make, name: str) -> None:
 def test_partial_fit_needs_the_default(make_data: Make) -> None:
     with pytest.raises(ValueError, match="partial_fit needs the default inference; got inference='svi'"):
         small(inference="svi").partial_fit(*make_data())
+
+
+def test_verbose_and_checkpoint_are_checked_and_numpys_booleans_are_taken(make_data: Make) -> None:
+    X, Y = make_data()
+    with pytest.raises(ValueError, match="verbose must be True or False; got 'yes'"):
+        ESMCClassifier(verbose="yes").fit(X, Y)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="checkpoint must be the name of a file, or a Checkpoint; got 3"):
+        ESMCClassifier().fit(X, Y, checkpoint=3)  # type: ignore[arg-type]
+    assert ESMCClassifier(search=np.False_, verbose=0).fit(X, Y).search is False  # type: ignore[arg-type]

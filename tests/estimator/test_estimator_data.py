@@ -282,3 +282,29 @@ def test_more_pseudo_instances_than_rows(make_data: Make, options: dict[str, Any
     model = estimator(pseudo=20, **options).fit(X, Y)
     assert model.model_.layers[0].pseudo_count == M  # the default has none twice
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(1e6, 0.1), (1e5, 0.01), (2e6, 0.1)])
+def test_columns_that_vary_little_beside_their_size_count(make_data: Make, offset: float, spread: float) -> None:
+    X, Y = make_data()
+    model, moved = estimator().fit(X, Y), offset + spread * X.astype(float)
+    far = estimator().fit(moved, Y)
+    assert np.corrcoef(model.decision_function(X).ravel(), far.decision_function(moved).ravel())[0, 1] > 0.999
+
+
+def test_tiny_words_are_words() -> None:
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((60, 30)) < 0.15, rng.random((60, 30)), 0)
+    for tiny in (1e-25, 1e-30):
+        one, other = (FeatureMap.from_data(part, "unit")(part) for part in (X, tiny * X))
+        torch.testing.assert_close(one, other)
+        thin = sparse.csr_array(tiny * X)
+        torch.testing.assert_close(one, FeatureMap.from_data(thin, "unit")(thin))
+
+
+def test_missing_values_of_pandas_are_unknown_in_an_array_too(make_data: Make) -> None:
+    X, Y = make_data()
+    Y[3, 1] = np.nan
+    mixed = Y.astype(object)
+    mixed[3, 1] = pd.NA
+    np.testing.assert_array_equal(estimator().fit(X, mixed).predict_proba(X), estimator().fit(X, Y).predict_proba(X))

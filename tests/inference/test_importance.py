@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from pyro import poutine
-from tiny import GUIDE_CASES, LIKELIHOOD_CASES, tiny_data, tiny_model
+from tiny import GUIDE_CASES, LIKELIHOOD_CASES, K, tiny_data, tiny_model
 
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference import fit_nuts, fit_svi, importance, importance_sample, log_weights
@@ -153,3 +153,13 @@ def test_laplaces_approximation_is_weighed_after_its_fit() -> None:
     guide = "auto_laplace_approximation"
     posterior = fit_svi(tiny_model(X, Y, 1), X, Y, guide=guide, epochs=5, progress=False)
     assert torch.isfinite(importance_sample(posterior, X, Y, 50, progress=False).log_weights).all()
+
+
+def test_an_autoguide_gives_u_too() -> None:
+    X, Y = tiny_data()
+    X = X[: len(Y)]
+    model = tiny_model(X, Y, 1, Bernoulli())
+    posterior = fit_svi(model, X, Y, guide="auto_normal", epochs=1, batch_size=len(X), progress=False)
+    drawn = importance_sample(posterior, X, Y, 6, sites=("u_z", "z"), progress=False).sites
+    assert drawn["u_z"].shape == (6, K, model.layers[0].pseudo_count)
+    assert drawn["u_z"].std(0).min() > 0

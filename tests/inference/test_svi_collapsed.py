@@ -1,14 +1,18 @@
 """The collapsed objective: the mean of Pyro's ELBO, less variance; exact where there is an exact answer."""
 
+from typing import Any
+
 import pytest
 import torch
 from pyro.infer import Trace_ELBO
 from tiny import agree, elbo, mean_and_error, shake, tiny_data, tiny_model
+from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from esmc_pyro.guides import DoublyStochasticGuide, PaperGuide
 from esmc_pyro.guides.whitened import COVARIANCES
-from esmc_pyro.models import ESMC, Experts, Gaussian, Layer, make_kernel, observed
+from esmc_pyro.inference import fit_svi
+from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Layer, make_kernel, observed
 from esmc_pyro.objectives import CollapsedELBO, propagate
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -181,3 +185,19 @@ def test_its_gradient_is_that_of_the_trace_elbo() -> None:
     deviation = (a - b) / (da**2 + db**2).sqrt().clamp(min=1e-9)
     assert deviation.abs().max() < 5
     assert deviation.square().mean() < 1.5
+
+
+class _OwnLocals(DoublyStochasticGuide):
+    """Draws ``c`` and ``z`` in a way of its own, which no objective but the trace asks for."""
+
+    def sample_locals(self, *given: Any) -> Tensor:
+        return super().sample_locals(*given)
+
+
+@pytest.mark.parametrize("objective", ["collapsed", "map"])
+def test_a_guide_with_locals_of_its_own_is_refused(objective: str) -> None:
+    X, Y = tiny_data()
+    X = X[: len(Y)]
+    model = tiny_model(X, Y, likelihood=Bernoulli())
+    with pytest.raises(ValueError, match="got _OwnLocals with a sample_locals of its own"):
+        fit_svi(model, X, Y, guide=_OwnLocals(model, X, Y), objective=objective, epochs=1, progress=False)

@@ -6,10 +6,10 @@ import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.contrib.gp.kernels import RBF, Sum
+from pyro.contrib.gp.kernels import RBF, Exponential, Sum
 from tiny import LIKELIHOOD_CASES, WIDTHS, F, I, K, M, N, tiny_data, tiny_model
 
-from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Layer, LearnedEEOE, make_kernel, observed
+from esmc_pyro.models import ESMC, Bernoulli, Experts, Gaussian, Layer, LearnedEEOE, Probit, make_kernel, observed
 from esmc_pyro.models.means import Constant, Linear
 
 LATENT = {1: {}, 2: {"c": ("latent", 2)}, 3: {"c1": ("latent1", 3), "c2": ("latent2", 2)}}
@@ -231,3 +231,27 @@ def test_two_models_of_the_same_likelihood_or_kernel_share_no_parameter(options:
     X, Y = tiny_data()
     one, two = (tiny_model(X, Y, **({"depth": 1} | options)) for _ in range(2))
     assert not {p.data_ptr() for p in one.parameters()} & {p.data_ptr() for p in two.parameters()}
+
+
+def test_parts_that_were_used_before_are_copied() -> None:
+    X, Y = tiny_data()
+    kernel = Sum(RBF(X.shape[1]), Exponential(X.shape[1]))
+    kernel(X)
+    first = ESMC.from_data(X, Y, [], kernel=kernel, likelihood="bernoulli")
+    first(X, Y)
+    other = ESMC(list(first.layers), Probit())
+    again = ESMC.from_data(X, Y, [], kernel=other.layers[0].kernel, likelihood=first.likelihood)
+    for model in (other, again):
+        poutine.trace(model).get_trace(X, Y).log_prob_sum()
+        mine, its = (dict(one.named_parameters()) for one in (first, model))
+        assert not {p.data_ptr() for p in mine.values()} & {p.data_ptr() for p in its.values()}
+    for name, value in first.layers.named_parameters():
+        assert torch.equal(value, dict(other.layers.named_parameters())[name])
+
+
+def test_parts_that_are_new_stay_themselves() -> None:
+    X, _ = tiny_data()
+    layer, likelihood = Layer("z", RBF(X.shape[1]), X[:4], 3), Bernoulli()
+    model = ESMC([layer], likelihood)
+    assert model.layers[0] is layer
+    assert model.likelihood is likelihood

@@ -383,3 +383,89 @@ def test_a_users_density_is_not_compared_with_a_probability() -> None:
     candidates = {name: Posterior(m, DoublyStochasticGuide(m, X, Y, start="zero")) for name, m in models.items()}
     with pytest.raises(ValueError, match="no common scale; got both"):
         compare(candidates, X, Y, draws=10)
+
+
+@cases
+def test_log_odds_are_those_of_the_probability(likelihood: Likelihood) -> None:
+    z = torch.linspace(0.05, 0.95, 5).double().unsqueeze(1).expand(5, 4)
+    likelihood = copy.deepcopy(likelihood).double()
+    torch.testing.assert_close(likelihood.log_odds(z), torch.logit(likelihood.prob(z)))
+
+
+@pytest.mark.parametrize(
+    "likelihood", [EEOE(16), Experts(16), MPU(0.3), Bernoulli(), Probit(), Gaussian(), NoisyOr(0.1)]
+)
+def test_log_odds_rank_far_labels_too(likelihood: Likelihood) -> None:
+    z = torch.tensor([-9.0, -6.0, -4.0, -2.0, -1.4, 1.0, 2.0, 4.0, 6.0]).double()
+    odds = likelihood.log_odds(z)
+    assert (odds.diff() > 0).all()
+    assert torch.isfinite(odds).all()
+    if isinstance(likelihood, EEOE | Experts):  # sigma(-6)^16, of which no probability in float64 would tell one less
+        assert odds[1].item() == pytest.approx(16 * math.log(torch.sigmoid(z[1]).item()), abs=0.05)
+
+
+class _Careless(Bernoulli):
+    """One label in a hundred is written though it does not suit; a distribution alone."""
+
+    def distribution(self, z: Tensor) -> dist.Distribution:
+        return dist.Bernoulli(0.01 + 0.99 * self.suitability(z))
+
+
+class _Blunt(Probit):
+    """A density of one's own on top of a likelihood with closed forms."""
+
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        return torch.log(0.01 + 0.98 * super().log_prob(y, z).exp())
+
+
+@pytest.mark.parametrize("likelihood", [_Careless(), _Blunt()])
+@pytest.mark.parametrize("y", [0.0, 1.0])
+def test_who_changes_a_likelihood_has_none_of_its_closed_forms(likelihood: Likelihood, y: float) -> None:
+    z = torch.tensor([-8.0, -1.0, 0.0, 2.0]).double()
+    one = likelihood.prob(z)
+    assert one[0].item() == pytest.approx(0.01, abs=4e-4)
+    labels = torch.full_like(z, y)
+    log_p = (one if y else 1 - one).log()
+    torch.testing.assert_close(likelihood.log_prob(labels, z), log_p)
+    torch.testing.assert_close(likelihood.log_odds(z), torch.logit(one))
+    # with next to no variance every average is the value itself
+    var = torch.full_like(z, 1e-10)
+    torch.testing.assert_close(likelihood.expected_log_prob(labels, z, var), log_p)
+    torch.testing.assert_close(likelihood.marginal_log_prob(labels, z, var), log_p)
+    torch.testing.assert_close(likelihood.expected_prob(z, var), one)
+    steps = (likelihood.log_prob(labels, z + 1e-5) - likelihood.log_prob(labels, z - 1e-5)) / 2e-5
+    torch.testing.assert_close(likelihood.slope(labels, z), steps, rtol=1e-5, atol=1e-8)
+    best = likelihood.best_constant(torch.tensor([0.3]).double())
+    assert likelihood.prob(best).item() == pytest.approx(0.3, abs=1e-6)
+
+
+class _Sharp(Likelihood):
+    """A density of one's own, far narrower than the prior of ``z``."""
+
+    is_density = True
+
+    def distribution(self, z: Tensor) -> dist.Distribution:
+        return dist.Normal(z, 0.05)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [EEOE(100), EEOE(16), Experts(100), Bernoulli(), Bernoulli(10.0), MPU(0.3), MPU(0.001), _Sharp()]
+)
+def test_marginals_of_labels_that_z_does_not_explain(likelihood: Likelihood) -> None:
+    """Against the trapezoid rule; the mass lies up to 10 deviations from the mean of ``z``."""
+    y, mean = torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]).double(), torch.tensor([-4.0, -2.0, 0.3, 6.0, -1.1]).double()
+    var = torch.tensor([0.25, 0.02, 1.0, 0.02, 0.5]).double()
+    z = torch.linspace(-30, 30, 400_001).double()[:, None]
+    terms = likelihood.log_prob(y.expand(len(z), -1), z.expand(-1, 5)) - (z - mean).square() / (2 * var)
+    exact = torch.logsumexp(terms, 0) - 0.5 * torch.log(2 * math.pi * var) + math.log(60 / 400_000)
+    found = likelihood.marginal_log_prob(y, mean, var)
+    assert ((found - exact).abs() < 2e-3).all()
+    entries = zip(*(values.split(1) for values in (y, mean, var)), strict=True)
+    alone = torch.cat([likelihood.marginal_log_prob(*entry) for entry in entries])
+    assert torch.equal(found, alone)  # whatever stands beside an entry
+
+
+def test_what_a_likelihood_was_made_with_can_be_read() -> None:
+    made = [Bernoulli(), Bernoulli(2.0), MPU(0.3), LearnedMPU(0.25), EEOE([2.0, 3.0]), Experts(3)]
+    shown = ["Bernoulli()", "Bernoulli(lambda_=2)", "MPU(c=0.3)", "LearnedMPU(c=0.25)", "EEOE(B=<2 numbers>)"]
+    assert [repr(one) for one in made] == [*shown, "Experts(B=3)"]

@@ -1,5 +1,8 @@
 """Likelihoods with numbers for each label: equalities between them, what labels tell them, and what they learn."""
 
+import copy
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -187,3 +190,14 @@ def test_a_fit_moves_what_is_learned_and_leaves_what_is_held(name: str) -> None:
         assert all(
             torch.equal(a, b) for a, b in zip(before, likelihood.parameters(), strict=True)
         )  # the model has a copy
+
+
+@pytest.mark.parametrize("likelihood", [MPU(1e-9), MPU(0.3), Propensity(1.0), NoisyOr(0.1, 0.2)])
+def test_missing_is_a_probability_where_a_label_surely_fits(likelihood: Likelihood) -> None:
+    z = torch.tensor([-100.0, 0.0, 17.0, 40.0, 100.0])
+    found = likelihood.missing(z)
+    exact = copy.deepcopy(likelihood).double().missing(z.double())
+    assert ((found >= 0) & (found <= 1)).all()
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-12)
+    if isinstance(likelihood, MPU) and likelihood.c == 1e-9:
+        assert found[2].item() == pytest.approx(1e-9 / (1e-9 + math.exp(-17)), rel=1e-4)

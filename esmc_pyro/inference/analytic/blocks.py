@@ -24,6 +24,7 @@ from esmc_pyro.inference.analytic.psi import (
     exponent,
     psi1,
 )
+from esmc_pyro.models.kernels import near_kernel_matrix
 
 
 class UncertainBlock:
@@ -183,4 +184,4 @@ class FixedBlock:
     points = True
 
     def __init__(self, kernel: Kernel, S: Tensor, x: Tensor) -> None:
-        self.p1 = kernel(x, S)
+        self.p1 = near_kernel_matrix(kernel, x, S)

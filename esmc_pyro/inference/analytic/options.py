@@ -119,7 +119,7 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
                 f"the analytic solver holds the model's parameters fixed; got layer {site!r} that learns "
                 f"{[name.removesuffix('_unconstrained') for name in learned]} (expected learn=())"
             )
-        if depth and not isinstance(layer.kernel, RBF):
+        if depth and type(layer.kernel) is not RBF:  # a class of one's own may have changed it
             raise ValueError(
                 f"layer {site!r} must have the kernel 'rbf' for the analytic solver, which averages it over uncertain "
                 f"inputs; got {type(layer.kernel).__name__}"
@@ -130,7 +130,7 @@ def check_model(model: Any, X: Tensor, Y: Tensor) -> None:
                 f"the kernel of layer {site!r} must see all {len(inputs)} inputs in order for the analytic solver; got "
                 f"active_dims={list(layer.kernel.active_dims)}"
             )
-        if depth and not isinstance(layer.mean, Constant | None):
+        if depth and layer.mean is not None and type(layer.mean) is not Constant:
             raise ValueError(
                 f"layer {site!r} must have no mean function or a Constant one for the analytic solver, because its "
                 f"inputs are uncertain; got {type(layer.mean).__name__}"

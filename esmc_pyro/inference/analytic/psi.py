@@ -30,7 +30,7 @@ class Radial:
     @classmethod
     def of(cls, kernel: Kernel, S: Tensor) -> Radial:
         """From Pyro's kernel; other kernels have no closed-form statistics."""
-        if not isinstance(kernel, RBF):
+        if type(kernel) is not RBF:
             raise ValueError(
                 f"a layer above the first must have the kernel 'rbf' for the analytic solver, whose psi statistics are "
                 f"closed forms; got {type(kernel).__name__}"
