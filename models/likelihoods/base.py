@@ -221,7 +221,8 @@ class Likelihood(PyroModule):
         low, high = torch.full_like(frequency, -20 / self.lambda_), torch.full_like(frequency, 20 / self.lambda_)
 
         def score(z: Tensor) -> Tensor:
-            one, zero = self.log_prob(torch.ones_like(z), z), self.log_prob(torch.zeros_like(z), z)
+            row = z.unsqueeze(0)  # n x K, as a likelihood of one's own may want it
+            one, zero = self.log_prob(torch.ones_like(row), row)[0], self.log_prob(torch.zeros_like(row), row)[0]
             return frequency * one + (1 - frequency) * zero
 
         for _ in range(60):
