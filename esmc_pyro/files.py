@@ -11,9 +11,10 @@ from pathlib import Path
 def write_atomic(path: str | PathLike[str], content: str | bytes) -> Path:
     """Write ``content`` (text as UTF-8) to ``path``; a reader sees the old file or the new one, never half of one.
 
-    The content goes to a temporary name in the same folder, which is then renamed. Missing folders are made.
+    The content goes to a temporary name in the same folder, which is then renamed. Missing folders are made. A link
+    stays, and what it leads to is written.
     """
-    path = Path(path)
+    given, path = Path(path), Path(os.path.realpath(path))
     data = content.encode("utf-8") if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -25,4 +26,4 @@ def write_atomic(path: str | PathLike[str], content: str | bytes) -> Path:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    return path
+    return given

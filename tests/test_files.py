@@ -49,3 +49,16 @@ def test_others_may_read_what_the_umask_allows(tmp_path):
     finally:
         os.umask(before)
     assert mode == 0o644
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights there")
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    for name in ("there.txt", "absent.txt"):
+        (tmp_path / name).symlink_to(tmp_path / "far" / name)
+    (tmp_path / "far" / "there.txt").write_text("old")
+    for name in ("there.txt", "absent.txt"):
+        assert write_atomic(tmp_path / name, "new") == tmp_path / name
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "far" / name).read_text() == "new"
+    assert sorted(os.listdir(tmp_path / "far")) == ["absent.txt", "there.txt"]

@@ -43,7 +43,7 @@ def complete(
       esmc complete songs.esmc songs.csv --tag-column genres -n 1000 --out look-at-these.csv
       esmc complete digits.esmc digits --remove-ones 0.5
     """
-    _check(output, reading, data, out, force)
+    _check(output, reading, model, data, out, force)
     classifier = load_model(model)
     dataset = read_for(classifier, data, reading, output)
     rows = select(dataset, part, prefer_train=True)
@@ -79,7 +79,7 @@ def suggest(
       esmc suggest songs.esmc unlabelled.csv -n 20
       esmc suggest songs.esmc unlabelled.csv -n 500 --out label-next.csv
     """
-    _check(output, reading, data, out, force)
+    _check(output, reading, model, data, out, force)
     classifier = load_model(model)
     dataset = read_for(classifier, data, reading, output, labels=False)
     rows = select(dataset, part)
@@ -88,9 +88,9 @@ def suggest(
     _emit(output, found, out, f"{dataset.name}, {rows.part} rows: label these next")
 
 
-def _check(output: Output, reading: Reading, data: str, out: Path | None, force: bool) -> None:
+def _check(output: Output, reading: Reading, model: Path, data: str, out: Path | None, force: bool) -> None:
     reading.check(data)
-    check_table_target(out, force=force)
+    check_table_target(out, force=force, inputs=reading.files(data, model))
     if output.json and str(out) == "-":
         raise WrongUsage("--json and --out - both want stdout, expected one of them.")
 

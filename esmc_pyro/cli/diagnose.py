@@ -42,7 +42,7 @@ def diagnose(
     """
     reading.check(data)
     page = out if out.suffix in (".html", ".htm") else out / PAGE
-    check_target(page, force=force)
+    check_target(page, force=force, inputs=reading.files(data, model))
     classifier = load_model(model)
     dataset = read_for(classifier, data, reading, output)
     rows = select(dataset, part, prefer_train=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,10 +63,11 @@ def fit(
     """
     chosen = collect(config, settings or (), seed)
     reading.check(data)
-    checkpoint = _check_checkpoint(out, checkpoint, resume, force)
+    sources = (data, config, unlabeled)
+    checkpoint = _check_checkpoint(out, checkpoint, resume, force, reading.files(*sources))
     # an interrupted fit wrote what it had to MODEL: going on from its checkpoint is meant to replace that
     goes_on = checkpoint is not None and resume and checkpoint.exists()
-    check_target(out, force=force or goes_on)
+    check_target(out, force=force or goes_on, inputs=reading.files(*sources))
     check_values(chosen)
 
     from esmc_pyro import ESMCClassifier
@@ -99,15 +101,17 @@ def fit(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_checkpoint(out: Path, checkpoint: Path | None, resume: bool, force: bool) -> Path | None:
+def _check_checkpoint(
+    out: Path, checkpoint: Path | None, resume: bool, force: bool, inputs: Iterable[Path]
+) -> Path | None:
     if checkpoint is None and not resume:
         return None
     path = out.with_name(out.name + ".checkpoint") if checkpoint is None else checkpoint
-    if path.absolute() == out.absolute():
+    if path.resolve() == out.resolve():
         raise WrongUsage("--checkpoint and --out are the same file, expected two.")
     if path.exists() and not path.is_dir() and not resume and not force:
         raise WrongUsage(f"--checkpoint {path} exists; say --resume to go on from it or --force to start anew.")
-    check_target(path, force=True, option="--checkpoint")
+    check_target(path, force=True, option="--checkpoint", inputs=inputs)
     return path
 
 

@@ -34,7 +34,7 @@ def report(
       esmc report songs.esmc songs.csv --tag-column genres --test-fraction 0.2 --out songs.html
     """
     reading.check(data)
-    check_target(out, force=force)
+    check_target(out, force=force, inputs=reading.files(data, model))
     classifier = load_model(model)
     dataset = read_for(classifier, data, reading, output)
     check_labels(dataset.name, select(dataset, Part.auto))

@@ -59,7 +59,7 @@ def predict(
       esmc predict songs.esmc new.csv --kind labels --out labels.parquet
     """
     reading.check(data)
-    check_table_target(out, force=force)
+    check_table_target(out, force=force, inputs=reading.files(data, model))
     if output.json and str(out) == "-":
         raise WrongUsage("--json and --out - both want stdout, expected one of them.")
     classifier = load_model(model)

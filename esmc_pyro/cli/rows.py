@@ -59,10 +59,10 @@ def read_for(
         X = read_features(source, columns, "the model")
         return reading.cut(_unlabelled(source, X, columns, classifier.label_names_))
     bare = None if labels else bare_npz(source, reading, classifier.label_names_)
-    dataset = reading.read(source) if bare is None else reading.cut(bare)
+    dataset = reading.read(source, classifier.label_names_) if bare is None else reading.cut(bare)
     sparse_labels = reading.tag_column is not None or _format(source, reading) == "svmlight"
     dataset = with_features(dataset, _feature_names(classifier), int(classifier.n_features_in_), "the model")
-    return _with_labels(classifier, dataset, 0.0 if sparse_labels else math.nan, output)
+    return _with_labels(classifier, dataset, 0.0 if sparse_labels else math.nan, output, needed=labels)
 
 
 def select(dataset: Dataset, part: Part, *, prefer_train: bool = False) -> Rows:
@@ -107,8 +107,15 @@ def _feature_names(classifier: ESMCClassifier) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def _numbered(names: Any, letter: str) -> bool:
-    return all(name == f"{letter}{place}" for place, name in enumerate(names))
+def _by_name(dataset: Dataset, field: str, wanted: Sequence[str]) -> bool:
+    """Whether the names in this field of the data can be compared with those of a model, or of other data.
+
+    A file without names has only places. Of `wanted` names that are x0, x1, ... (y0, y1, ...) nobody knows whether they
+    were in a file: they are places too, unless the data has one of them.
+    """
+    letter = {"feature_names": "x", "label_names": "y"}[field]
+    counted = all(name == f"{letter}{place}" for place, name in enumerate(wanted))
+    return field not in dataset.numbered and not (counted and set(wanted).isdisjoint(getattr(dataset, field)))
 
 
 def _format(source: str, reading: Reading) -> str | None:
@@ -173,8 +180,7 @@ def _unlabelled(source: str, X: Any, features: Sequence[str], labels: Sequence[s
 def with_features(dataset: Dataset, wanted: list[str] | None, width: int, of: str) -> Dataset:
     """``dataset`` with the ``width`` features of ``of``: by their ``wanted`` names where both have some."""
     names = list(dataset.feature_names)
-    by_name = wanted is not None and not _numbered(names, "x") and not _numbered(wanted, "x")
-    if by_name and wanted is not None and names != wanted:
+    if wanted is not None and names != wanted and _by_name(dataset, "feature_names", wanted):
         missing = sorted(set(wanted) - set(names))
         if missing:
             raise Failure(f"{dataset.name} has no feature {missing[0]!r}, expected the {width} features of {of}.")
@@ -202,18 +208,24 @@ def _widened(dataset: Dataset, width: int) -> Dataset:
     return replace(dataset, feature_names=(), **parts)
 
 
-def _with_labels(classifier: ESMCClassifier, dataset: Dataset, absent: float, output: Output) -> Dataset:
-    """Labels in the model's order; ``absent`` is the value of those that the data does not speak of."""
+def _with_labels(
+    classifier: ESMCClassifier, dataset: Dataset, absent: float, output: Output, *, needed: bool
+) -> Dataset:
+    """Labels in the model's order; ``absent`` is the value of those that the data does not speak of.
+
+    If they are ``needed``, data whose labels cannot be those of the model is refused.
+    """
     import numpy as np
 
     wanted, names = list(classifier.label_names_), list(dataset.label_names)
     if names == wanted:
         return dataset
-    if _numbered(names, "y") or _numbered(wanted, "y"):
-        if len(names) != len(wanted):
-            raise Failure(f"{dataset.name} has {len(names)} labels, expected the {len(wanted)} of the model.")
+    by_name = _by_name(dataset, "label_names", wanted)
+    if not by_name and len(names) == len(wanted):
         return replace(dataset, label_names=wanted)
-    if not set(names) & set(wanted):
+    if needed and not by_name:
+        raise Failure(f"{dataset.name} has {len(names)} labels, expected the {len(wanted)} of the model.")
+    if needed and not set(names) & set(wanted):
         raise Failure(f"{dataset.name} has none of the model's labels, expected some of them ({wanted[0]!r}, ...).")
     strange = [name for name in names if name not in set(wanted)]
     if strange:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,12 +93,25 @@ class Reading:
         }
         return {name: value for name, value in options.items() if value is not None}
 
-    def read(self, source: str) -> Dataset:
-        """The dataset, split, cut and with labels removed as the options say."""
-        self.check(source)
-        return self.cut(self._load(source))
+    def files(self, *sources: str | Path | None) -> Iterator[Path]:
+        """The files that are read, as far as they can be found before: a command must not write to one of them."""
+        from esmc_pyro.data import DataError
+        from esmc_pyro.data.load import find_files
 
-    def _load(self, source: str) -> Dataset:
+        for source in (self.test, self.xml, *sources):
+            if source is not None and source != DIGITS:
+                with suppress(DataError, OSError):  # reading says what is wrong
+                    yield from find_files(source)
+
+    def read(self, source: str, known_tags: Sequence[str] = ()) -> Dataset:
+        """The dataset, split, cut and with labels removed as the options say.
+
+        ``known_tags`` are the labels of a column of tags in which no row has any.
+        """
+        self.check(source)
+        return self.cut(self._load(source, {"known_tags": known_tags} if known_tags and self.tag_column else {}))
+
+    def _load(self, source: str, more: dict[str, Any]) -> Dataset:
         from esmc_pyro.data import DataError, load_dataset, load_digit_pictures
 
         if source == DIGITS:
@@ -109,6 +124,7 @@ class Reading:
                 test_fraction=self.test_fraction,
                 seed=self.split_seed,
                 **self.reader_options(),
+                **more,
             )
         except DataError:
             raise

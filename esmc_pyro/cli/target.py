@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,13 +25,16 @@ TableOption = Annotated[
 ]
 
 
-def check_target(path: Path, *, force: bool, option: str = "--out") -> None:
-    """A place where a file can be written; missing folders are made when it is."""
+def check_target(path: Path, *, force: bool, option: str = "--out", inputs: Iterable[Path]) -> None:
+    """A place where a file can be written, and none of the ``inputs``; missing folders are made when it is."""
     if path.is_dir():
         raise WrongUsage(f"{option} {path} is a folder, expected the name of a file.")
+    written = os.path.realpath(path)
+    if path.exists() and any(os.path.realpath(file) == written for file in inputs):
+        raise WrongUsage(f"{option} {path} is a file that this command reads, expected another.")
     if path.exists() and not force:
         raise WrongUsage(f"{option} {path} exists; say --force to overwrite it.")
-    folder = path.absolute().parent
+    folder = Path(written).parent
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
@@ -39,13 +43,13 @@ def check_target(path: Path, *, force: bool, option: str = "--out") -> None:
         raise WrongUsage(f"{option} {path} lies in {folder}, where nothing can be written.")
 
 
-def check_table_target(path: Path | None, *, force: bool) -> None:
+def check_table_target(path: Path | None, *, force: bool, inputs: Iterable[Path]) -> None:
     """As ``check_target``, for a table: the ending says the format."""
     if path is None or str(path) == "-":
         return
     if path.suffix not in TABLES:
         raise WrongUsage(f"--out {path} ends in {path.suffix!r}, expected {', '.join(TABLES)} or - for stdout.")
-    check_target(path, force=force)
+    check_target(path, force=force, inputs=inputs)
     if path.suffix == ".parquet":
         try:
             import pyarrow  # type: ignore[import-untyped]  # noqa: F401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -23,6 +23,7 @@ class Dataset:
     - `X_test` and `Y_test` are None while the dataset is whole (see `split`).
     - `feature_names` (F) and `label_names` (K) are numbered when left empty.
     - `source_rows` (N + M) says which rows of the source these are, training rows first; None if they are in its order.
+    - `numbered` says which of `feature_names` and `label_names` were left empty: such names tell no more than places.
 
     Lists, frames, other number types and other sparse formats are converted.
     """
@@ -35,6 +36,7 @@ class Dataset:
     feature_names: Sequence[str] = ()
     label_names: Sequence[str] = ()
     source_rows: Sequence[int] | None = None
+    numbered: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -63,8 +65,16 @@ class Dataset:
             raise ValueError(
                 f"source_rows has {len(self.source_rows)} rows, expected the {self.n_train + self.n_test} of X."
             )
-        self._set("feature_names", _names("feature_names", self.feature_names, self.n_features, "x"))
-        self._set("label_names", _names("label_names", self.label_names, self.n_labels, "y"))
+        numbered = []
+        for field, count, letter in (("feature_names", self.n_features, "x"), ("label_names", self.n_labels, "y")):
+            names = _names(field, getattr(self, field), count)
+            if not names or field in self.numbered:
+                counted = tuple(f"{letter}{i}" for i in range(count))
+                names = names or counted
+                if names == counted:  # a changed copy may bring true names
+                    numbered.append(field)
+            self._set(field, names)
+        self._set("numbered", tuple(numbered))
 
     def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)  # the dataclass is frozen for everyone else
@@ -194,15 +204,13 @@ def _check_labels(argument: str, Y: Matrix) -> None:
         raise ValueError(f"{argument} holds {value:g} at row {row}, column {column}, expected 0, 1 or NaN (unknown).")
 
 
-def _names(argument: str, names: Sequence[str], count: int, prefix: str) -> tuple[str, ...]:
+def _names(argument: str, names: Sequence[str], count: int) -> tuple[str, ...]:
     if isinstance(names, str):
         raise ValueError(f"{argument} is the text {names!r}, expected a list of {count} names.")
     given = tuple(str(name) for name in names)
-    if not given:
-        return tuple(f"{prefix}{i}" for i in range(count))
-    if len(given) != count:
+    if given and len(given) != count:
         raise ValueError(f"{argument} has {len(given)} names, expected {count}.")
-    if len(set(given)) != count:
+    if len(set(given)) != len(given):
         twice = Counter(given).most_common(1)[0][0]
         raise ValueError(f"{argument} has {twice!r} more than once, expected names that differ.")
     return given

@@ -8,7 +8,7 @@ from pathlib import Path
 from esmc_pyro.data.dataset import Dataset
 from esmc_pyro.data.errors import data_error
 from esmc_pyro.data.extreme import HEADER, read_extreme
-from esmc_pyro.data.lines import COMPRESSED, Lines
+from esmc_pyro.data.lines import Lines, plain_path, plain_suffix
 from esmc_pyro.data.matlab import read_matlab
 from esmc_pyro.data.meka import read_meka
 from esmc_pyro.data.mulan import read_mulan
@@ -54,7 +54,7 @@ def find_format(path: Path) -> str:
 
 def find_label_list(path: Path) -> Path | None:
     """The Mulan .xml that goes with an ARFF file: the same name, with or without `-train` or `-test`."""
-    base = path.name.removesuffix(path.suffix if path.suffix in COMPRESSED else "").removesuffix(".arff")
+    base = plain_path(path).stem
     for ending in ("", "-train", "-test", "_train", "_test"):
         candidate = path.with_name(f"{base.removesuffix(ending)}.xml")
         if candidate.is_file():
@@ -75,8 +75,3 @@ def find_pair(folder: Path) -> tuple[Path, Path | None]:
     raise data_error(
         folder, f"holds {found}, expected one data file, or one with 'train' and one with 'test' in its name."
     )
-
-
-def plain_suffix(path: Path) -> str:
-    """The ending that tells the format, compression aside."""
-    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix.lower()

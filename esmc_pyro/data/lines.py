@@ -17,6 +17,16 @@ from esmc_pyro.data.errors import MAX_LINE_BYTES, DataError, data_error
 COMPRESSED = (".gz", ".bz2", ".xz")
 
 
+def plain_path(path: Path) -> Path:
+    """The path without the ending of its compression."""
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+
+
+def plain_suffix(path: Path) -> str:
+    """The ending that tells the format, compression and upper case aside."""
+    return plain_path(path).suffix.lower()
+
+
 class Lines:
     """Iterate over the lines (bytes, with their line end) of a file; `number` is the line last given, from 1.
 
@@ -26,6 +36,7 @@ class Lines:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         self.number = 0
+        self.is_utf8 = True  # as far as `text` has come
 
     def __enter__(self) -> Lines:
         try:
@@ -54,6 +65,7 @@ class Lines:
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError:
+                self.is_utf8 = False
                 yield line.decode("latin-1")
 
     def bad(self, problem: str) -> DataError:
@@ -68,7 +80,7 @@ class Lines:
 
 
 def _open(path: Path) -> IO[bytes] | gzip.GzipFile:
-    match path.suffix:
+    match path.suffix.lower():
         case ".gz":
             return gzip.open(path, "rb")
         case ".bz2":

@@ -12,6 +12,7 @@ from esmc_pyro.data.dataset import Dataset
 from esmc_pyro.data.errors import DataError, data_error
 from esmc_pyro.data.formats import READERS, find_format, find_label_list, find_pair
 from esmc_pyro.data.known import KNOWN_SETS, KnownSet
+from esmc_pyro.data.lines import plain_suffix
 
 DATA_VARIABLE = "ESMC_DATA"
 
@@ -54,7 +55,26 @@ def load_dataset(
     return dataset.split(test_fraction, n_test=n_test, seed=seed)
 
 
+def find_files(source: str | PathLike[str]) -> list[Path]:
+    """The files that `load_dataset` reads for `source`, the label list of a Mulan file among them."""
+    known = KNOWN_SETS.get(source) if isinstance(source, str) else None
+    if known is not None:
+        pair = _known_pair(known)
+    else:
+        pair = find_pair(Path(source)) if Path(source).is_dir() else (Path(source), None)
+    files = [file for file in pair if file is not None]
+    lists = [find_label_list(file) for file in files if plain_suffix(file) == ".arff"]
+    return [*files, *(file for file in lists if file is not None)]
+
+
 def _read_known(known: KnownSet, options: dict[str, Any]) -> Dataset:
+    train, test = _known_pair(known)
+    dataset = _read(train, test, known.format, {"name": known.name, **options})
+    known.check(dataset)
+    return dataset
+
+
+def _known_pair(known: KnownSet) -> tuple[Path, Path | None]:
     root = os.environ.get(DATA_VARIABLE)
     if not root:
         problem = f"{DATA_VARIABLE} is not set, expected the folder that holds {known.name}"
@@ -62,11 +82,7 @@ def _read_known(known: KnownSet, options: dict[str, Any]) -> Dataset:
     folder = Path(root) / known.name
     if not folder.is_dir():
         raise data_error(folder, f"is no folder, expected the files of {known.name} there, as {DATA_VARIABLE} says.")
-    train = _only(folder, known.train)
-    test = None if known.test is None else _only(folder, known.test)
-    dataset = _read(train, test, known.format, {"name": known.name, **options})
-    known.check(dataset)
-    return dataset
+    return _only(folder, known.train), None if known.test is None else _only(folder, known.test)
 
 
 def _only(folder: Path, pattern: str) -> Path:

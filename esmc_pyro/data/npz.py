@@ -64,14 +64,15 @@ def _read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, list[str
 
 def write_npz(dataset: Dataset, path: str | PathLike[str]) -> None:
     """Write `dataset` so that `read_npz` gives it back; the file appears under its name only when it is complete."""
-    arrays: dict[str, Any] = {key: np.array(getattr(dataset, key), dtype=np.str_) for key in _NAMES}
+    given = [key for key in _NAMES if key not in dataset.numbered]
+    arrays: dict[str, Any] = {key: np.array(getattr(dataset, key), dtype=np.str_) for key in given}
     for key in ("X_train", "Y_train", "X_test", "Y_test"):
         value = getattr(dataset, key)
         if sparse.issparse(value):
             arrays |= {f"{key}.{part}": np.asarray(getattr(value, part)) for part in _SPARSE}
         elif value is not None:
             arrays[key] = value
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays, as in `files.write_atomic`
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open(unfinished, "wb") as file:

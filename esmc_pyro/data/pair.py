@@ -9,7 +9,7 @@ from typing import Any
 
 from esmc_pyro.data.dataset import Dataset, dataset_from
 from esmc_pyro.data.errors import data_error
-from esmc_pyro.data.lines import COMPRESSED
+from esmc_pyro.data.lines import plain_path
 
 Parts = dict[str, Any]
 """`X` (N, F), `Y` (N, K), `feature_names` (F) and `label_names` (K) of one file."""
@@ -43,7 +43,5 @@ def dataset_of_pair(
 
 def stem(path: str | PathLike[str]) -> str:
     """A name for what a file holds: without folder, endings, and a final `-train` or `_train`."""
-    base = Path(path)
-    if base.suffix in COMPRESSED:
-        base = base.with_suffix("")
+    base = plain_path(Path(path))
     return base.stem.removesuffix("-train").removesuffix("_train") or base.name

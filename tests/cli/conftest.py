@@ -91,6 +91,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'<labels xmlns="http://mulan.sourceforge.net/labels">{labels}</labels>'
     )
     (folder / "ragged.csv").write_text("f0,label_a\n1,0\n2\n")
+    (folder / "good.toml").write_text("epochs = 1\n")
     (folder / "broken.toml").write_text("epochs = \n")
     (folder / "unknown.toml").write_text("epoch = 3\n")
     (folder / "wrong.toml").write_text('epochs = "many"\n')

@@ -47,6 +47,25 @@ CASES = {
     "out below a file": (("fit", TABLE, "--out", TABLE + "/m"), 2, "table.csv, which is a file."),
     "checkpoint is the model": ((*FIT, "--checkpoint", OUT), 2, "--checkpoint and --out are the same file"),
     "checkpoint is there": ((*FIT, "--checkpoint", TABLE), 2, "say --resume to go on from it or --force"),
+    "fit over its data": (("fit", TABLE, "--out", TABLE, "--force"), 2, "is a file that this command reads, expected"),
+    "fit over the file of a folder": (
+        ("fit", "{data}/mulan", "--out", "{data}/mulan/../mulan/songs.xml", "--force"), 2, "that this command reads"
+    ),
+    "fit over its test rows": (
+        ("fit", TABLE, "--test", "{data}/turned.csv", "--out", "{data}/turned.csv", "--force"), 2,
+        "that this command reads",
+    ),
+    "fit over its settings": (
+        (*FIT[:-1], "{data}/good.toml", "--config", "{data}/good.toml", "--force"), 2, "that this command reads"
+    ),
+    "fit over unlabelled rows": (
+        (*FIT[:-1], "{data}/narrow.csv", "--unlabeled", "{data}/narrow.csv", "--force"), 2, "that this command reads"
+    ),
+    "checkpoint over the data": ((*FIT, "--checkpoint", TABLE, "--force"), 2, "table.csv is a file that this"),
+    "predict over its data": (("predict", MODEL, TABLE, "--out", TABLE, "--force"), 2, "that this command reads"),
+    "suggest over its data": (("suggest", MODEL, TABLE, "--out", TABLE, "--force"), 2, "that this command reads"),
+    "complete over its data": (("complete", MODEL, TABLE, "--out", TABLE, "--force"), 2, "that this command reads"),
+    "report over its model": (("report", MODEL, TABLE, "--out", MODEL, "--force"), 2, "that this command reads"),
     "table of no kind": (("predict", MODEL, TABLE, "--out", "{data}/p.txt"), 2, "ends in '.txt', expected .csv,"),
     "two for stdout": (("predict", MODEL, TABLE, "--out", "-", "--json"), 2, "--json and --out - both want stdout"),
     "top of nothing": (("predict", MODEL, TABLE, "--top-k", "0"), 2, "Invalid value for '--top-k'"),

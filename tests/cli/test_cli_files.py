@@ -70,6 +70,24 @@ def test_a_table_is_replaced_only_by_force(esmc, data, model, tmp_path, name):
     assert len(out.read_bytes()) > 500
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights there")
+def test_links_are_followed(esmc, data, model, tmp_path):
+    page, there, own = (tmp_path / name for name in ("p.csv", "far/p.csv", "own.csv"))
+    there.parent.mkdir()
+    there.write_text("old")
+    page.symlink_to(there)
+    own.symlink_to(data / "features.csv")
+    assert esmc("predict", model, data / "features.csv", "--out", page, "--force").exit_code == 0
+    assert page.is_symlink()
+    assert len(there.read_bytes()) > 500
+    result = esmc("predict", model, data / "features.csv", "--out", own, "--force")
+    assert (result.exit_code, "own.csv is a file that this command reads" in result.stderr) == (2, True)
+    page = tmp_path / "page.html"
+    page.symlink_to(model)
+    for command in ("report", "diagnose"):
+        assert esmc(command, model, data / "table.csv", "--out", page, "--force").exit_code == 2
+
+
 def test_a_write_that_fails_leaves_the_old_file(esmc, data, model, tmp_path, monkeypatch):
     out = tmp_path / "p.csv"
     out.write_text("precious")

@@ -123,6 +123,11 @@ TEXT_FILES = [
     ),
     (
         "a.csv",
+        CSV.replace("b,c", " a,c"),
+        "line 1: the column name 'a' is there more than once, expected names that differ.",
+    ),
+    (
+        "a.csv",
         CSV.replace("a,", ",", 1),
         "line 1: column 1 has no name, expected one (pandas writes its index so: index=False).",
     ),

@@ -145,3 +145,11 @@ def test_rows_of_a_split_know_their_numbers_in_the_source() -> None:
     np.testing.assert_array_equal(given.row_numbers(test=True), np.arange(4))  # each part counts by itself
     with pytest.raises(ValueError, match=r"source_rows has 3 rows, expected the 10 of X."):
         Dataset("ten", features, np.eye(10), source_rows=(1, 2, 3))
+
+
+def test_knows_which_names_it_made_up():
+    dataset = Dataset("small", X, Y, feature_names=["x0", "x1", "x2", "x3"])
+    assert dataset.label_names == ("y0", "y1")
+    assert dataset.split(n_test=1).first(1).whole().numbered == dataset.numbered == ("label_names",)
+    assert dataclasses.replace(dataset, label_names=["y1", "y0"]).numbered == ()
+    assert dataclasses.replace(dataset, feature_names=()).numbered == ("feature_names", "label_names")

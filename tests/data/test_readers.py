@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+
 import numpy as np
+import pandas as pd
 import pytest
 from sample_files import (
     CSV,
@@ -25,7 +29,9 @@ from scipy import sparse
 from scipy.io import savemat
 
 from esmc_pyro.data import (
+    DataError,
     Dataset,
+    load_dataset,
     read_extreme,
     read_matlab,
     read_meka,
@@ -33,6 +39,7 @@ from esmc_pyro.data import (
     read_npz,
     read_svmlight,
     read_table,
+    table,
     write_npz,
 )
 
@@ -204,6 +211,104 @@ def test_table_tags_are_kept_as_written(tmp_path):
     assert dataset.label_names == ("007", "NA")
 
 
+def test_table_without_tags_has_the_known_ones(tmp_path):
+    path = write_text(tmp_path / "t.csv", "a,tags\n1,\n2,\n")
+    with pytest.raises(DataError, match="column 'tags' holds no tag, expected at least one"):
+        read_table(path, tag_column="tags")
+    dataset = read_table(path, tag_column="tags", known_tags=["red", "blue"])
+    assert dataset.label_names == ("blue", "red")
+    assert not dense(dataset.Y_train).any()
+    path = write_text(tmp_path / "t.csv", "a,tags\n1,green\n2,\n")
+    assert read_table(path, tag_column="tags", known_tags=["red"]).label_names == ("green",)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, np.array], ids=["list", "tuple", "set", "array"])
+def test_table_with_lists_of_tags(tmp_path, monkeypatch, kind):
+    cells = [kind(["red"]), kind([]), kind(["blue", " red "])]
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(tags=pd.Series(cells, dtype=object))
+    monkeypatch.setattr(table, "read_frame", lambda *_: frame)
+    dataset = read_table(tmp_path / "t.parquet", tag_column="tags")
+    assert dataset.label_names == ("blue", "red")
+    assert_holds(dataset, Y_expected=Y[:, ::-1])
+
+
+def test_parquet_with_lists_of_tags(tmp_path):
+    pytest.importorskip("pyarrow")
+    tags = [["red"], None, ["blue", "red", None]]
+    pd.DataFrame(X, columns=list("abcd")).assign(tags=tags).to_parquet(tmp_path / "t.parquet")
+    dataset = read_table(tmp_path / "t.parquet", tag_column="tags")
+    assert dataset.label_names == ("blue", "red")
+    assert_holds(dataset, Y_expected=Y[:, ::-1])
+    pd.DataFrame({"a": [1.0], "tags": [[["red"]]]}).to_parquet(tmp_path / "n.parquet")
+    with pytest.raises(DataError, match="column 'tags' holds nested values at row 0, expected a list of tags"):
+        read_table(tmp_path / "n.parquet", tag_column="tags")
+
+
+@pytest.mark.parametrize("header", ["a, b , c, d, label_red, label_blue", 'a, b, c, d, "label_red", "label_blue"'])
+def test_table_names_have_no_blanks_around_them(tmp_path, header):
+    dataset = read_table(write_text(tmp_path / "t.csv", CSV.replace("a,b,c,d,label_red,label_blue", header)))
+    assert dataset.feature_names == tuple("abcd")
+    assert_holds(dataset)
+
+
+def test_parquet_names_have_no_blanks_around_them(tmp_path):
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({" a": [1.0, 2.0], " label_b": [0, 1]}).to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").label_names == ("b",)
+
+
+def test_table_labels_can_be_dropped(tmp_path):
+    path = write_text(tmp_path / "t.csv", CSV)
+    for ways in ({}, {"label_columns": ["label_red", "label_blue"]}):
+        dataset = read_table(path, drop=["label_red", "a"], **ways)
+        assert dataset.feature_names == tuple("bcd")
+        assert_holds(dataset, X[:, 1:], Y[:, 1:])
+    with pytest.raises(DataError, match=r"drop names every label \('label_red', 'label_blue'\), expected at least one"):
+        read_table(path, drop=["label_red", "label_blue"])
+    with pytest.raises(ValueError, match="drop names 'a', expected the tag_column to stay"):
+        read_table(path, tag_column="a", drop=["a"])
+
+
+@pytest.mark.parametrize("name", ["UP.CSV", "UP.TSV", "UP.CSV.GZ", "UP.PARQUET", "UP.ARFF"])
+def test_endings_in_upper_case(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith("PARQUET"):
+        pytest.importorskip("pyarrow")
+        write_parquet(path)
+    elif name.endswith("ARFF"):
+        write_text(tmp_path / "UP.xml", MULAN_XML)
+        write_text(path, MULAN_DENSE)
+    else:
+        text = (CSV.replace(",", "\t") if "TSV" in name else CSV).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith("GZ") else text)
+    dataset = load_dataset(path)
+    assert_holds(dataset)
+    assert dataset.name == "UP"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_table_in_latin_1(tmp_path, name):
+    text = "größe,tags\n1,chanson française\n2,\n".encode("latin-1") + "3,Ελλάδα\n".encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    dataset = read_table(path, tag_column="tags")
+    assert dataset.feature_names == ("größe",)
+    assert dataset.label_names == ("chanson française", "Ελλάδα")
+    assert dense(dataset.X_train).ravel().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("name", "sign"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", ","), ("t.tsv", ";")])
+def test_table_with_another_separator(tmp_path, name, sign):
+    assert_holds(read_table(write_text(tmp_path / name, CSV.replace(",", sign))))
+
+
+def test_semicolons_with_quoted_names_and_decimal_commas(tmp_path):
+    quoted = '"a";"b";"label_c"\n0.5;2;1\n1;0;0\n'
+    assert read_table(write_text(tmp_path / "t.csv", quoted)).feature_names == ("a", "b")
+    with pytest.raises(DataError, match="column 'a' holds '0,5' at row 0, expected a number"):
+        read_table(write_text(tmp_path / "t.csv", quoted.replace(".", ",")))
+
+
 def test_table_empty_label_is_unknown(tmp_path):
     dataset = read_table(write_text(tmp_path / "t.csv", CSV.replace("0,2,0,0,0,0", "0,2,0,0,,NA")))
     expected = Y.copy()
@@ -232,6 +337,21 @@ def test_npz_gives_back_what_was_written(tmp_path, kind):
     assert (again.name, again.feature_names, again.label_names) == ("small", dataset.feature_names, ("red", "blue"))
     assert sparse.issparse(again.X_train) == sparse.issparse(dataset.X_train)
     assert [file.name for file in tmp_path.iterdir()] == ["small.npz"]
+
+
+def test_npz_without_names_stays_so(tmp_path):
+    write_npz(Dataset("small", X, Y, label_names=["y0", "y1"]), tmp_path / "small.npz")
+    again = read_npz(tmp_path / "small.npz")
+    assert (again.feature_names, again.label_names) == (("x0", "x1", "x2", "x3"), ("y0", "y1"))
+    assert again.numbered == ("feature_names",)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights there")
+def test_npz_is_written_to_where_a_link_leads(tmp_path):
+    (tmp_path / "link.npz").symlink_to(tmp_path / "small.npz")
+    write_npz(Dataset("small", X, Y), tmp_path / "link.npz")
+    assert (tmp_path / "link.npz").is_symlink()
+    assert_holds(read_npz(tmp_path / "small.npz"))
 
 
 def test_npz_of_plain_arrays(tmp_path):
