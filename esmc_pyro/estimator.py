@@ -255,7 +255,7 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "stack_"):
             return self.fit(X, Y)
         self._check_arguments()
-        rows = to_features(self, X, reset=False)
+        rows = self._rows(X)
         y = torch.as_tensor(to_labels(Y, rows.shape[0], self.label_names_, unknown=True))
         if torch.isnan(y).all():
             return self
@@ -315,7 +315,8 @@ class ESMCClassifier(ClassifierMixin, BaseEstimator):
 
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self, "stack_")
-        return to_features(self, X, reset=False)
+        double = any(member.feature_map.is_double for member in self.stack_.members)
+        return to_features(self, X, reset=False, double=double)
 
     def _z(self, X: Any) -> Tensor:
         rows = self._rows(X)  # first: it says so if there is no fit yet

@@ -126,6 +126,12 @@ class FeatureMap:
             made.scale = np.where(varies, spread, NEVER).astype(dense.dtype)
         return made
 
+    @property
+    def is_double(self) -> bool:
+        """Whether columns are centred or ranked in double, as the training rows were (``precision.to_single``)."""
+        fitted = self.mean if self.quantiles is None else self.quantiles
+        return fitted is not None and fitted.dtype == np.float64
+
     def __str__(self) -> str:
         """The kind, and what else is done: ``unit, projected to 512, weighted``."""
         projected = "" if self.projection is None else f", projected to {self.projection.shape[1]}"
@@ -145,9 +151,8 @@ class FeatureMap:
             rows = np.asarray(rows @ self.projection)
             if self.kind == "unit":
                 rows = _scale_rows(rows, _norms(rows))
-        fitted = self.mean if self.quantiles is None else self.quantiles
-        # columns are centred or ranked in the precision of the training rows (``precision.to_single``)
-        kept = self.kind in ("standard", "quantile") if fitted is None else fitted.dtype == np.float64
+        is_fitted = self.mean is not None or self.quantiles is not None
+        kept = self.is_double if is_fitted else self.kind in ("standard", "quantile")
         double = kept and rows.dtype == np.float64 and self.projection is None
         return np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=np.float64 if double else np.float32)
 

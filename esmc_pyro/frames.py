@@ -21,16 +21,18 @@ def is_sparse(X: Any) -> bool:
     return bool(sparse.issparse(X))
 
 
-def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X") -> Any:
+def to_features(estimator: BaseEstimator, X: Any, *, reset: bool, name: str = "X", double: bool = False) -> Any:
     """``X`` as a finite array or CSR matrix without repeated entries, in float32 unless that rounds (``to_single``).
 
-    ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it.
+    ``reset`` notes its width and names, else they must be the same. ``name`` is what an error calls it. What is dense
+    stays in ``double`` where the training rows did, so that a row alone is the same row as among others.
     """
     _refuse_what_is_no_number(X, name)
     try:
         short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2  # numbers that float32 has all of
         kinds = np.float32 if short else [np.float64, np.float32]
-        made = to_single(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds))
+        made = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds)
+        made = made.astype(np.float64, copy=False) if double and not is_sparse(made) else to_single(made)
         if not np.isfinite(made.data if is_sparse(made) else made).all():
             raise ValueError("Input X contains a value too large for dtype('float32').")
     except (TypeError, ValueError) as error:
@@ -54,6 +56,7 @@ def _refuse_what_is_no_number(X: Any, name: str) -> None:
             continue
         values = X.iloc[:, place]
         is_time = pd.api.types.is_datetime64_any_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind)
+        is_time |= isinstance(kind, pd.PeriodDtype)
         if is_time or pd.to_numeric(values, errors="coerce").isna().gt(values.isna()).any():
             raise ValueError(
                 f"{name} must have columns of numbers; got {kind} in column {column!r} (pandas.get_dummies makes "

@@ -512,7 +512,8 @@ def _numbers(values: object) -> npt.NDArray[Any]:
 
 def _truth_and_scores(Y: Labels, scores: npt.ArrayLike, name: str = "scores") -> tuple[Bools, Bools, Floats]:
     true, known = _truth(Y)
-    if isinstance(Y, pd.DataFrame) and isinstance(scores, pd.DataFrame) and list(Y.columns) != list(scores.columns):
+    named = all(isinstance(part, pd.DataFrame) and not isinstance(part.columns, pd.RangeIndex) for part in (Y, scores))
+    if named and [*map(str, Y.columns)] != [*map(str, scores.columns)]:
         raise ValueError(
             f"{name} must have the labels of Y in the same order, but its columns are {list(scores.columns)[:5]} and "
             f"those of Y {list(Y.columns)[:5]}."

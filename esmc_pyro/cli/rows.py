@@ -113,9 +113,14 @@ def _by_name(dataset: Dataset, field: str, wanted: Sequence[str]) -> bool:
     A file without names has only places. Of `wanted` names that are x0, x1, ... (y0, y1, ...) nobody knows whether they
     were in a file: they are places too, unless the data has one of them.
     """
-    letter = {"feature_names": "x", "label_names": "y"}[field]
-    counted = all(name == f"{letter}{place}" for place, name in enumerate(wanted))
-    return field not in dataset.numbered and not (counted and set(wanted).isdisjoint(getattr(dataset, field)))
+    strangers = set(wanted).isdisjoint(getattr(dataset, field))
+    return field not in dataset.numbered and not (
+        _counts(wanted, {"feature_names": "x", "label_names": "y"}[field]) and strangers
+    )
+
+
+def _counts(names: Sequence[str], letter: str) -> bool:
+    return all(name == f"{letter}{place}" for place, name in enumerate(names))
 
 
 def _format(source: str, reading: Reading) -> str | None:
@@ -228,6 +233,11 @@ def _with_labels(
     if needed and not set(names) & set(wanted):
         raise Failure(f"{dataset.name} has none of the model's labels, expected some of them ({wanted[0]!r}, ...).")
     strange = [name for name in names if name not in set(wanted)]
+    if needed and strange and by_name and _counts(wanted, "y"):
+        raise Failure(
+            f"{dataset.name} has a label {strange[0]!r} beside some of the model's, expected {wanted[0]!r} to "
+            f"{wanted[-1]!r}: labels that may have been counted from another number are not guessed at."
+        )
     if strange:
         output.note(f"{len(strange)} labels that the model does not know are left out, the first is {strange[0]!r}.")
     places = {name: place for place, name in enumerate(names)}

@@ -47,18 +47,25 @@ class Likelihood(PyroModule):
 
     QUADRATURE_POINTS = 20
     MARGINAL_POINTS, NEWTON_STEPS = 100, 30
+    STEEP = 100.0  # lambda times the deviation of z
     LEARNS = False
     is_density = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if "distribution" in own and "log_prob" not in own:
+
+        def home(name: str) -> int:
+            return next(place for place, kind in enumerate(cls.__mro__) if name in vars(kind))
+
+        if home("distribution") < home("log_prob"):
             cls.log_prob = Likelihood.log_prob  # type: ignore[method-assign]
-        if "distribution" in own or "log_prob" in own:
-            for name in _DERIVED:
-                if name not in own:
-                    setattr(cls, name, getattr(Likelihood, name))
+        changed = min(home("distribution"), home("log_prob"))
+        for name in _DERIVED:
+            # what a density calls the probability of a label is its own to say
+            if home(name) > changed and not (cls.is_density and name in ("prob", "expected_prob", "log_odds")):
+                setattr(cls, name, getattr(Likelihood, name))
+        if home("prob") < home("log_odds"):
+            cls.log_odds = Likelihood._log_odds_of_prob  # type: ignore[method-assign]
 
     def __init__(self, lambda_: float = 1.0) -> None:
         super().__init__("likelihood")
@@ -98,9 +105,10 @@ class Likelihood(PyroModule):
         shown = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
-            if isinstance(value, Tensor):
-                value = value.item() if value.numel() == 1 else f"<{value.numel()} numbers>"
-            if value is not parameter.default and value != parameter.default:
+            if isinstance(value, Tensor | np.ndarray):
+                count = math.prod(value.shape)
+                value = value.item() if count == 1 else f"<{count} numbers>"
+            if isinstance(value, bool | int | float | str) and value != parameter.default:
                 shown.append(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}")
         return ", ".join(shown)
 
@@ -147,11 +155,15 @@ class Likelihood(PyroModule):
         not explain has it many deviations away from ``mean``.
         """
         var = var.clamp(min=1e-20)
+        sd = var.sqrt()
         mode, scale = self._mode(y, mean, var)
+        # nearly a step within the prior has no curvature that tells its width: there the points are the prior's
+        steep = self.lambda_ * sd > self.STEEP
+        mode, scale = torch.where(steep, mean, mode), torch.where(steep, sd, scale)
         total = torch.full_like(mean, -math.inf)
         for x, w in zip(*gauss_hermite(self.MARGINAL_POINTS), strict=True):
             less = mode - mean + x * scale
-            weight = math.log(w) + x**2 / 2 + scale.log() - var.log() / 2 - less.square() / (2 * var)
+            weight = math.log(w) + x**2 / 2 + (scale / sd).log() - less.square() / (2 * var)
             total = torch.logaddexp(total, weight + self.log_prob(y, mean + less))
         return total
 
@@ -169,10 +181,12 @@ class Likelihood(PyroModule):
         for _ in range(self.NEWTON_STEPS):
             precision = 1 / var + self._information(y, z)
             tried = z + length * (self.slope(y, z) - (z - mean) / var) / precision
-            now = value(tried)
+            now, moved = value(tried), (tried - z).abs()
             climbs = now > best
             z, best = torch.where(climbs, tried, z), torch.where(climbs, now, best)
             length = torch.where(climbs, (2 * length).clamp(max=1.0), length / 2)
+            if (moved <= 1e-6 * var.sqrt()).all():
+                break
         return z, (1 / var + self._information(y, z)).rsqrt()
 
     def _information(self, y: Tensor, z: Tensor, step: float = 1e-4) -> Tensor:
@@ -182,9 +196,15 @@ class Likelihood(PyroModule):
 
     def log_odds(self, z: Tensor) -> Tensor:
         """``ln P(y = 1 | z) - ln(1 - P(y = 1 | z))``."""
-        one = self.prob(z).log() if self.is_density else self.log_prob(torch.ones_like(z), z)
-        one = one.clamp(max=-torch.finfo(z.dtype).tiny)
+        if self.is_density:
+            return self._log_odds_of_prob(z)
+        one = self.log_prob(torch.ones_like(z), z).clamp(max=-torch.finfo(z.dtype).tiny)
         return one - torch.where(one > -math.log(2), (-torch.expm1(one)).log(), torch.log1p(-one.exp()))
+
+    def _log_odds_of_prob(self, z: Tensor) -> Tensor:
+        """The same of a ``prob`` of one's own."""
+        p = self.prob(z)
+        return p.clamp(min=torch.finfo(p.dtype).tiny).log() - torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
 
     def prob(self, z: Tensor) -> Tensor:
         """``P(y = 1 | z)``; a likelihood with a density has to say what that is."""

@@ -38,16 +38,19 @@ class EEOE(Likelihood):
         """``B`` by the paper's rule, the ratio of zeros to ones."""
         return cls(experts_from_ratio(Y) if B is None else B, **options)
 
-    def log_odds(self, z: Tensor) -> Tensor:
-        """``ln P(y = 1 | z) - ln P(y = 0 | z)``."""
+    def _logits(self, z: Tensor) -> Tensor:
         t = self.lambda_ * z
         return t + (self.B - 1) * logsigmoid(t)
 
     def distribution(self, z: Tensor) -> TorchDistribution:
-        return dist.Bernoulli(logits=self.log_odds(z))
+        return dist.Bernoulli(logits=self._logits(z))
 
     def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
-        return logsigmoid((2 * y - 1) * self.log_odds(z))
+        return logsigmoid((2 * y - 1) * self._logits(z))
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """``lambda z + (B - 1) ln sigma(lambda z)``."""
+        return self._logits(z)
 
 
 class LearnedEEOE(EEOE):

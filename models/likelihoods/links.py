@@ -96,6 +96,8 @@ class Probit(Likelihood):
         """``Phi(lambda mean / sqrt(1 + lambda² var))``, exactly."""
         return torch.special.ndtr(self.lambda_ * mean / (1 + self.lambda_**2 * var).sqrt())
 
+    log_odds = Likelihood.log_odds  # by ``log_prob``, which has the tails that ``prob`` has not
+
     def marginal_log_prob(self, y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         """``ln Phi(+-lambda mean / sqrt(1 + lambda² var))``, exactly."""
         return log_ndtr((2 * y - 1) * self.lambda_ * mean / (1 + self.lambda_**2 * var).sqrt())

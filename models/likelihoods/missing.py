@@ -59,6 +59,8 @@ class _Missing(Likelihood):
     def prob(self, z: Tensor) -> Tensor:
         return self.leak + (1 - self.leak) * (1 - self.miss) * self.suitability(z)
 
+    log_odds = Likelihood.log_odds  # by ``log_prob``, which has the tails that ``prob`` has not
+
     def missing(self, z: Tensor) -> Tensor:
         """``P(fits | y = 0, z) = (1 - leak) miss sigma / P(y = 0 | z)``, by Bayes."""
         fits = self.miss * self.suitability(z)

@@ -69,3 +69,13 @@ def test_further_columns_are_left_out_and_missing_ones_refused(esmc, esmc_json, 
     assert (result.exit_code, "has no feature 'x0', expected the 3 features" in result.stderr) == (1, True)
     result = esmc("evaluate", rows / "turned.csv.esmc", rows / "letters.csv")
     assert (result.exit_code, "has no feature 'x0', expected the 3 features" in result.stderr) == (1, True)
+
+
+def test_labels_that_may_be_counted_from_one_are_not_guessed_at(esmc, rows):
+    table = pd.read_csv(rows / "straight.csv")
+    names = {f"label_y{k}": f"label_y{k + 1}" for k in range(3)}
+    table.rename(columns=names).to_csv(rows / "from_one.csv", index=False)
+    for model in ("straight.csv.esmc", "straight.npz.esmc"):
+        result = esmc("evaluate", rows / model, rows / "from_one.csv")
+        assert result.exit_code == 1
+        assert "has a label 'y3' beside some of the model's, expected 'y0' to 'y2'" in result.stderr

@@ -308,3 +308,13 @@ def test_missing_values_of_pandas_are_unknown_in_an_array_too(make_data: Make) -
     mixed = Y.astype(object)
     mixed[3, 1] = pd.NA
     np.testing.assert_array_equal(estimator().fit(X, mixed).predict_proba(X), estimator().fit(X, Y).predict_proba(X))
+
+
+def test_a_row_alone_is_the_row_among_others_where_columns_are_large(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.uniform(500, 3000, 40), 1000.1 + 1e-5 * rng.normal(size=40)]  # float32 has none of the second
+    Y = np.c_[X[:, 1] > 1000.1, X[:, 0] > 1500].astype(float)
+    model = estimator().fit(X, Y)
+    for one in (model, ESMCClassifier.load(model.save(tmp_path / "large.esmc"))):
+        alone = np.concatenate([one.predict_proba(row[None]) for row in X])
+        np.testing.assert_allclose(alone, model.predict_proba(X), atol=1e-5)

@@ -462,10 +462,59 @@ def test_marginals_of_labels_that_z_does_not_explain(likelihood: Likelihood) -> 
     assert ((found - exact).abs() < 2e-3).all()
     entries = zip(*(values.split(1) for values in (y, mean, var)), strict=True)
     alone = torch.cat([likelihood.marginal_log_prob(*entry) for entry in entries])
-    assert torch.equal(found, alone)  # whatever stands beside an entry
+    torch.testing.assert_close(found, alone, rtol=0, atol=1e-8)  # whatever stands beside an entry
 
 
 def test_what_a_likelihood_was_made_with_can_be_read() -> None:
     made = [Bernoulli(), Bernoulli(2.0), MPU(0.3), LearnedMPU(0.25), EEOE([2.0, 3.0]), Experts(3)]
     shown = ["Bernoulli()", "Bernoulli(lambda_=2)", "MPU(c=0.3)", "LearnedMPU(c=0.25)", "EEOE(B=<2 numbers>)"]
     assert [repr(one) for one in made] == [*shown, "Experts(B=3)"]
+
+
+class _Clamped(EEOE):
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        return super().log_prob(y, z).clamp(min=-3)
+
+
+class _Halving:
+    """Written for any likelihood."""
+
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        return 0.5 * super().log_prob(y, z)  # type: ignore[misc]
+
+
+class _Halved(_Halving, Bernoulli):
+    pass
+
+
+class _Believing(Gaussian):
+    def prob(self, z: Tensor) -> Tensor:
+        return torch.special.ndtr((z - 0.5) / 0.3)
+
+
+class _Heavy(Gaussian):
+    def distribution(self, z: Tensor) -> dist.Distribution:
+        return dist.StudentT(3.0, z, self.noise)
+
+
+def test_parts_of_likelihoods_that_are_changed_by_others() -> None:
+    z = torch.tensor([-3.0, 0.1, 0.7]).double()
+    one = torch.ones_like(z)
+    expected = EEOE(2.0).log_prob(one, z).clamp(min=-3)
+    torch.testing.assert_close(_Clamped(2.0).log_prob(one, z), expected)
+    torch.testing.assert_close(_Clamped(2.0).log_odds(z), expected - torch.log1p(-expected.exp()))
+    torch.testing.assert_close(_Halved().slope(one, z), 0.5 * Bernoulli().slope(one, z))
+    believing, heavy = _Believing(), _Heavy()
+    torch.testing.assert_close(believing.log_odds(z[1:]), torch.logit(believing.prob(z[1:])))
+    torch.testing.assert_close(believing.expected_log_prob(one, z, one), Gaussian().expected_log_prob(one, z, one))
+    torch.testing.assert_close(heavy.log_prob(one, z), dist.StudentT(3.0, z, 0.3).log_prob(one))
+    torch.testing.assert_close(heavy.prob(z), z.clamp(0, 1))  # what a density calls a probability stays
+    assert heavy.expected_log_prob(one, z, one)[1] > Gaussian().expected_log_prob(one, z, one)[1] + 1
+
+
+@pytest.mark.parametrize("lambda_", [300.0, 1e5, 1e10])
+def test_marginals_of_steps_are_bounded(lambda_: float) -> None:
+    """A step at 0 gives ``Phi(mean / sd)``; a hundred points of the prior are off by up to a tenth of it here."""
+    mean = torch.tensor([-1.0, 0.0, 1.0]).double()
+    found = Bernoulli(lambda_).marginal_log_prob(torch.ones(3).double(), mean, torch.ones(3).double())
+    assert ((found.exp() / torch.special.ndtr(mean) - 1).abs() < 0.1).all()
