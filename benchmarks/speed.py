@@ -240,7 +240,7 @@ def main() -> None:
         "| in the sizes of | folds | together | together, features at hand | one by one | ratio |",
         "|---|---|---|---|---|---|",
         *(
-            f"| {title} | {part['folds']} | {part['first']:.2f} | {part['again']:.2f} | {part['alone']:.2f} | "
+            f"| {title} | {part['folds']:.0f} | {part['first']:.2f} | {part['again']:.2f} | {part['alone']:.2f} | "
             f"{part['alone'] / part['again']:.1f} |"
             for title, part in (("emotions", found["search_speed"]), ("corel5k", found["search_speed_large"]))
         ),
