@@ -501,6 +501,12 @@ def _truth(Y: Labels, name: str = "Y") -> tuple[Bools, Bools]:
     return true, known
 
 
+def _label_names(values: object) -> list[str]:
+    """The names of a frame's columns, none where they just count."""
+    is_named = isinstance(values, pd.DataFrame) and not isinstance(values.columns, pd.RangeIndex)
+    return [str(name) for name in values.columns] if is_named else []  # type: ignore[attr-defined]
+
+
 def _numbers(values: object) -> npt.NDArray[Any]:
     """An array; of a frame's nullable columns one of floats, with NaN for what is missing."""
     made = np.asarray(values)
@@ -512,11 +518,11 @@ def _numbers(values: object) -> npt.NDArray[Any]:
 
 def _truth_and_scores(Y: Labels, scores: npt.ArrayLike, name: str = "scores") -> tuple[Bools, Bools, Floats]:
     true, known = _truth(Y)
-    named = all(isinstance(part, pd.DataFrame) and not isinstance(part.columns, pd.RangeIndex) for part in (Y, scores))
-    if named and [*map(str, Y.columns)] != [*map(str, scores.columns)]:
+    ours, theirs = _label_names(Y), _label_names(scores)
+    if ours and theirs and ours != theirs:
         raise ValueError(
-            f"{name} must have the labels of Y in the same order, but its columns are {list(scores.columns)[:5]} and "
-            f"those of Y {list(Y.columns)[:5]}."
+            f"{name} must have the labels of Y in the same order, but its columns are {theirs[:5]} and those of Y "
+            f"{ours[:5]}."
         )
     s = _numbers(scores)
     if s.dtype.kind not in "biuf":
