@@ -16,6 +16,7 @@ M, pseudo-instances   N, at most ``PSEUDO`` and what keeps N M within ``FEATURES
 L, width of c         K, at most ``WIDTH``
 rows a batch          N / 4, from 32 to 512
 epochs                ``EPOCHS``, or as many as make ``LEAST_STEPS`` steps (f_z: ``CURVED_EPOCHS``, ``CURVED_STEPS``)
+labels a step         K; above ``MANY_LABELS`` those of its rows and ``ABSENT`` others (``label_sample``)
 ====================  ==================================================================================
 """
 
@@ -53,6 +54,7 @@ PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size take
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS, CURVED_STEPS = 100, 80  # few rows are few batches: more epochs then
+MANY_LABELS, ABSENT = 4096, 1024  # of more labels, a step looks at those of its rows and at so many others
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ def map_features(
 def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
     """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
     L = min(Y.shape[1], WIDTH)
-    layers = [first_layer(X, L, settings, pseudo, seed), linear_layer(Y.to(X.dtype), L, settings, likelihood)]
+    Y = Y.to(X.dtype)
+    last = linear_layer(Y, rules.label_directions(Y, L), settings, likelihood)
+    layers = [first_layer(X, L, settings, pseudo, seed), last]
     return ESMC(layers, copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
 
 
@@ -150,12 +154,14 @@ def first_layer(X: Tensor, L: int, settings: Settings, pseudo: int, seed: int) -
     return Layer("c", kernel, X[pseudo_rows(len(X), pseudo, seed)], L, fitc=True)
 
 
-def linear_layer(Y: Tensor, L: int, settings: Settings, likelihood: Likelihood) -> Layer:
-    """``z = c W + b`` for labels ``Y`` (N x K) and ``c`` of width ``L``."""
-    weight = settings.amplitude * rules.label_coupling(Y, settings.coupling, L)
+def linear_layer(
+    Y: Tensor, directions: tuple[Tensor, Tensor], settings: Settings, likelihood: Likelihood
+) -> Layer:  # fmt: skip
+    """``z = c W + b`` for labels ``Y`` (N x K), coupled by the ``rules.label_directions`` of ``c``'s width."""
+    weight = settings.amplitude * rules.label_coupling(directions, settings.coupling).to(Y.dtype)
     offset = likelihood.best_constant(rules.label_frequencies(Y)).to(weight.dtype)
     # one pseudo-instance of next to no variance stands for f_z = 0
-    return _last_layer(weight.new_zeros(1, L), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
+    return _last_layer(weight.new_zeros(1, len(weight)), Linear(weight, offset), lengthscale=1.0, variance=1e-8)
 
 
 def curved_layer(c: Tensor, mean: Linear, settings: Settings, seed: int) -> Layer:
@@ -182,6 +188,13 @@ def epoch_count(N: int, least: int, steps: int) -> int:
     return max(least, -(-steps // -(-N // batch_size(N))))
 
 
+def absent_labels(K: int, likelihood: Likelihood | None) -> int | None:
+    """How many labels that do not occur in a batch a step looks at, None for all; a ``likelihood`` that the user names
+    sees all labels, since it need not be the same for each.
+    """
+    return ABSENT if K > MANY_LABELS and likelihood is None else None
+
+
 def fit_means(
     guide: DoublyStochasticGuide, X: Tensor, Y: Tensor, *, objective: str | MAP = "map", epochs: int | None = None,
     lr: float = LR, seed: int = 0, progress: bool = False, checkpoint: Section | None = None,
@@ -206,10 +219,12 @@ def start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
 
 
 def curve(
-    posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, features: FrozenFeatures, seed: int, progress: bool,
+    posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, objective: MAP, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it."""
+    """Add ``f_z`` to a fit without it, made with this ``objective``."""
+    features = objective.features
+    assert features is not None
     model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0])
     with torch.no_grad():
         c = torch.cat([features(X[: len(Y)], rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
@@ -217,8 +232,8 @@ def curve(
     guide = start(model, X, Y)
     guide.c_v_loc.data = v.data
     return fit_means(
-        guide, X, Y, objective=MAP(features=features), epochs=epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS),
-        lr=CURVED_LR, seed=seed, progress=progress, checkpoint=checkpoint,
+        guide, X, Y, objective=objective, epochs=epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS), lr=CURVED_LR,
+         seed=seed, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
 
 
@@ -233,6 +248,7 @@ def fit_settings(
     over all features that the means do not need. A ``likelihood`` of None is the one of the settings. ``name`` is that
     of the fit in the ``checkpoint``.
     """
+    absent = absent_labels(Y.shape[1], likelihood)
     likelihood = likelihood_of(settings) if likelihood is None else likelihood
     first, second = (None, None) if checkpoint is None else (
         checkpoint.section(name), checkpoint.section(f"{name}, f_z")
@@ -241,13 +257,13 @@ def fit_settings(
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
+    objective = MAP(features=features, absent=absent)
     posterior = fit_means(
-        guide, X, Y, objective=MAP(features=features), epochs=epochs, lr=lr, seed=seed, progress=progress,
-        checkpoint=first,
-    )  # fmt: skip
+        guide, X, Y, objective=objective, epochs=epochs, lr=lr, seed=seed, progress=progress, checkpoint=first
+    )
     if settings.curvature and not posterior.interrupted:
         history = posterior.history
-        posterior = curve(posterior, X, Y, settings, features, seed, progress, second)
+        posterior = curve(posterior, X, Y, settings, objective, seed, progress, second)
         posterior.history["seconds"] += history["seconds"].iloc[-1]
         posterior.history["epoch"] += history["epoch"].iloc[-1]
         posterior.history = pd.concat([history, posterior.history], ignore_index=True)

@@ -24,7 +24,8 @@ from torch import Tensor
 from esmc_pyro import default
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.schedules import SCHEDULES
-from esmc_pyro.models import Layer, Likelihood
+from esmc_pyro.label_sample import LabelSample
+from esmc_pyro.models import Layer, Likelihood, rules
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import FrozenFeatures
 from esmc_pyro.randomness import seeded
@@ -81,6 +82,11 @@ def _all_features(layers: Sequence[Layer], x: Sequence[Tensor]) -> Tensor | None
     return made
 
 
+def _entries(Y: Tensor, rows: Tensor, labels: Tensor | None) -> Tensor:
+    """Those of these rows and ``labels`` (None: all), in each fold: ``(G, N, K) -> (G, n, K)``."""
+    return Y.index_select(1, rows) if labels is None else Y[:, rows.unsqueeze(1), labels]
+
+
 class Folds:
     """Labels ``Y`` (G x n x K) of all folds, and how models are fitted to them, as in ``default.fit_settings``.
 
@@ -101,6 +107,9 @@ class Folds:
         self._likelihood, self._pseudo, self._epochs, self._lr, self._seed = likelihood, pseudo, epochs, lr, seed
         self._first: tuple[tuple[Any, ...], _First] | None = None
         self._plain: tuple[Settings, _Fit] | None = None
+        absent = default.absent_labels(Y.shape[2], likelihood)
+        self._sample = None if absent is None else LabelSample(Y.flatten(0, 1), absent)
+        self._directions: list[tuple[Tensor, Tensor]] | None = None  # of the labels, the same for all settings
 
     @torch.no_grad()
     def predict(self, x: Sequence[Tensor], held: Sequence[Tensor], settings: Settings) -> Tensor:
@@ -132,7 +141,12 @@ class Folds:
             likelihood = default.likelihood_of(settings) if self._likelihood is None else self._likelihood
             G, N, _ = self._Y.shape
             L, M = first.layers[0].outputs, first.layers[0].pseudo_count
-            layers = [default.linear_layer(y, L, settings, likelihood) for y in self._Y]
+            if self._directions is None:
+                self._directions = [rules.label_directions(y, L) for y in self._Y]
+            layers = [
+                default.linear_layer(y, directions, settings, likelihood)
+                for y, directions in zip(self._Y, self._directions, strict=True)
+            ]
             fit = _Fit(layers, [copy.deepcopy(likelihood) for _ in layers], self._Y.new_zeros(G, L, M))
             epochs = default.epoch_count(N, default.EPOCHS, default.LEAST_STEPS)
             self._train(first, fit, epochs if self._epochs is None else self._epochs, self._lr)
@@ -151,10 +165,17 @@ class Folds:
         self._train(first, fit, default.epoch_count(N, default.CURVED_EPOCHS, default.CURVED_STEPS), default.CURVED_LR)
         return fit
 
+    def _draw(self, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The labels that a step looks at in these rows of all folds, and how many each stands for; None for all."""
+        if self._sample is None:
+            return None, None
+        G, N, _ = self._Y.shape
+        return self._sample((rows + N * torch.arange(G).unsqueeze(1)).flatten(), self._Y.dtype)
+
     def _train(self, first: _First, fit: _Fit, epochs: int, lr: float) -> None:
         """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``."""
         N, v, v_z, likelihoods = self._Y.shape[1], fit.v, fit.v_z, fit.likelihoods
-        W = torch.stack([mean.weight for mean in fit.means])
+        W = torch.stack([mean.weight.mT for mean in fit.means]).mT  # of a label side by side: some are taken from it
         b = torch.stack([mean.offset for mean in fit.means]).unsqueeze(1)
         for likelihood, y in zip(likelihoods, self._y, strict=True):  # some make their parameters at the first call
             likelihood.log_prob(y[:2], torch.zeros_like(y[:2]))
@@ -164,17 +185,21 @@ class Folds:
 
         def slopes(rows: Tensor, c: Tensor) -> Sequence[Any]:
             """Of ``sum_n ln p(y_n | z_n)`` by ``c`` and what is learned further."""
-            z = torch.baddbmm(b, c, W)
+            labels, weights = self._draw(rows)
+            z = torch.baddbmm(b, c, W) if labels is None else torch.baddbmm(b[..., labels], c, W.mT[:, labels].mT)
             if v_z is not None:
-                z = z + torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)]) @ v_z.mT
-            y = self._y.index_select(1, rows)
+                a = torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)])
+                z = z + a @ (v_z if labels is None else v_z[:, labels]).mT
+            y = _entries(self._y, rows, labels)
             if learned:
                 end = torch.stack([l.log_prob(*pair) for l, *pair in zip(likelihoods, y, z, strict=True)])
                 by_end = torch.ones_like(end)
             else:  # n x K, as likelihoods know it
                 end, by_end = z, likelihoods[0].slope(y.flatten(0, 1), z.flatten(0, 1)).view_as(z)
             if self._known is not None:
-                by_end = torch.where(self._known.index_select(1, rows), by_end, by_end.new_zeros(()))
+                by_end = torch.where(_entries(self._known, rows, labels), by_end, by_end.new_zeros(()))
+            if weights is not None:
+                by_end = by_end * weights
             return torch.autograd.grad(end, [c, *further], by_end, allow_unused=True)
 
         batches = -(-N // default.batch_size(N))

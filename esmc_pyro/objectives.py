@@ -27,9 +27,12 @@ from torch.autograd.function import once_differentiable
 
 from esmc_pyro.guides import DoublyStochasticGuide, Guide
 from esmc_pyro.guides.whitened import WhitenedGuide
+from esmc_pyro.label_sample import LabelSample
 from esmc_pyro.models import ESMC, Layer, Likelihood, observed
 from esmc_pyro.models.means import Linear
 from esmc_pyro.validation import check_number
+
+BLOCK = 2**24  # labels of rows that are looked at together
 
 
 class CollapsedELBO:
@@ -42,12 +45,14 @@ class CollapsedELBO:
         z_n ~ the same given c_n                                           integrated by the likelihood
 
     Used as Pyro's ELBOs are: ``CollapsedELBO()(model, guide)(X, Y, rows)`` is the loss. ``kl_weight`` other than 1
-    tempers the prior; then it is no longer a bound.
+    tempers the prior; then it is no longer a bound. ``absent`` makes steps with many labels cheap: they look at the
+    labels that occur in their rows and at so many of the others (``label_sample``), None at all of them.
     """
 
-    def __init__(self, kl_weight: float = 1.0) -> None:
+    def __init__(self, kl_weight: float = 1.0, absent: int | None = None) -> None:
         check_number(kl_weight, "kl_weight", low=0)
-        self.kl_weight = kl_weight
+        _check_absent(absent)
+        self.kl_weight, self.absent = kl_weight, absent
 
     def __call__(self, model: ESMC, guide: Guide) -> CollapsedLoss:
         if not isinstance(guide, DoublyStochasticGuide):
@@ -56,7 +61,7 @@ class CollapsedELBO:
                 f"got {type(guide).__name__}"
             )
         _refuse_own_locals(guide, "collapsed")
-        return CollapsedLoss(model, guide, self.kl_weight)
+        return CollapsedLoss(model, guide, self.kl_weight, self.absent)
 
 
 class FrozenFeatures:
@@ -97,21 +102,44 @@ class FrozenFeatures:
 
 
 class GivenLabels:
-    """``observed``, without looking for gaps in every batch where ``Y`` has none."""
+    """What is kept of ``Y`` between batches: whether it has gaps, and which labels occur where (``label_sample``)."""
 
-    def __init__(self) -> None:
-        self.seen: tuple[Tensor, bool] | None = None
+    def __init__(self, likelihood: Likelihood, absent: int | None = None) -> None:
+        if absent is not None and likelihood.labels is not None:
+            raise ValueError(
+                f"absent needs a likelihood that is the same for all labels; got {type(likelihood).__name__} with "
+                f"numbers for each of {likelihood.labels}"
+            )
+        self.absent = absent
+        self.seen: tuple[Tensor, bool, LabelSample | None] | None = None
 
-    def log_prob(self, X: Tensor, Y: Tensor, rows: Tensor, log_prob: Callable[[Tensor], Tensor]) -> Tensor:
-        """The sum of ``log_prob(y)`` (n x K) over the known entries of these rows, scaled up to all rows of ``X``."""
+    def _look(self, Y: Tensor) -> tuple[bool, LabelSample | None]:
         if self.seen is None or not _same_memory(self.seen[0], Y):
-            self.seen = (Y, not bool(torch.isnan(Y).any()))
-        if self.seen[1] and len(Y) == len(X):
-            total = log_prob(Y.index_select(0, rows)).sum()
+            sample = None if self.absent is None else LabelSample(Y, self.absent)
+            self.seen = (Y, not bool(torch.isnan(Y).any()), sample)
+        return self.seen[1:]
+
+    def draw(self, Y: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The labels that this batch looks at, and how many each stands for; None where it looks at all."""
+        _, sample = self._look(Y)
+        return (None, None) if sample is None else sample(rows, Y.dtype)
+
+    def log_prob(
+        self, X: Tensor, Y: Tensor, rows: Tensor, log_prob: Callable[[Tensor], Tensor],
+        drawn: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> Tensor:  # fmt: skip
+        """The sum of ``log_prob(y)`` (n x K, or n x what was ``drawn``) over the known entries of these rows, scaled up
+        to all rows of ``X`` and all labels.
+        """
+        is_whole, _ = self._look(Y)
+        labels, weights = drawn
+        if is_whole and len(Y) == len(X):
+            values = log_prob(Y.index_select(0, rows) if labels is None else Y[rows.unsqueeze(-1), labels])
         else:
-            y, known = observed(Y, rows)
+            y, known = observed(Y, rows, labels)
             values = log_prob(y)
-            total = torch.where(known, values, values.new_zeros(())).sum()
+            values = torch.where(known, values, values.new_zeros(()))
+        total = values.sum() if weights is None else values.sum(0) @ weights
         return total * (len(X) / len(rows))
 
 
@@ -120,17 +148,18 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def propagate(
-    model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor | None = None
+    model: ESMC, guide: DoublyStochasticGuide, x: Tensor, features: Tensor | None = None, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of ``z``, given one draw of the layers before it: ``(n, F) -> (n, K), (n, K)``.
 
-    ``features`` is ``A(x)`` of the first layer (n x M), if it is at hand.
+    ``features`` is ``A(x)`` of the first layer (n x M), if it is at hand; ``labels`` are those looked at, None all.
     """
     layers = list(model.layers)
     for layer in layers:
+        outputs = labels if layer is layers[-1] else None
         a = features if layer is layers[0] and features is not None else layer.features(x)
-        mean = layer.offset(x) + a @ guide.v_loc(layer).mT
-        var = guide.output_variance(layer, a) + layer.residual_variance(x, a) + layer.gamma**2
+        mean = layer.offset(x, outputs) + a @ guide.v_loc(layer, outputs).mT
+        var = guide.output_variance(layer, a, outputs) + layer.residual_variance(x, a) + layer.gamma**2
         if layer is not layers[-1]:
             x = mean + var.sqrt() * torch.randn_like(mean)
     return mean, var.expand_as(mean)
@@ -139,19 +168,22 @@ def propagate(
 class CollapsedLoss(nn.Module):
     """The loss of ``CollapsedELBO``; ``terms`` gives its parts."""
 
-    def __init__(self, model: ESMC, guide: DoublyStochasticGuide, kl_weight: float) -> None:
+    def __init__(
+        self, model: ESMC, guide: DoublyStochasticGuide, kl_weight: float, absent: int | None = None
+    ) -> None:  # fmt: skip
         super().__init__()
         self.model, self.guide, self.kl_weight = model, guide, kl_weight
-        self.features, self.labels = FrozenFeatures(model.layers[0]), GivenLabels()
+        self.features, self.labels = FrozenFeatures(model.layers[0]), GivenLabels(model.likelihood, absent)
 
     def terms(self, X: Tensor, Y: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """``likelihood`` (scaled to all rows) and ``kl_c``, ``kl_z``, ...: the ELBO is the first less the others.
 
         ``X`` (N + I) x F, ``Y`` N x K, ``rows`` (n,); each term is a number.
         """
-        mean, var = propagate(self.model, self.guide, X[rows], self.features(X, rows))
+        drawn = self.labels.draw(Y, rows)
+        mean, var = propagate(self.model, self.guide, X[rows], self.features(X, rows), drawn[0])
         expected = self.model.likelihood.expected_log_prob
-        likelihood = self.labels.log_prob(X, Y, rows, lambda y: expected(y, mean, var))
+        likelihood = self.labels.log_prob(X, Y, rows, lambda y: expected(y, mean, var), drawn)
         return {"likelihood": likelihood} | {f"kl_{l.site}": self.guide.kl(l) for l in self.model.layers}
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -167,7 +199,7 @@ class MAP:
     The most probable whitened functions: the collapsed objective in the limit of no spread and no noise. The prior has
     mean 0 and scale 1, or, to go on from an earlier fit, the earlier posterior's (``prior``: a pair O x M, 1 x M a
     layer). The guide's spread does not enter; ``laplace_spread`` sets it afterwards. ``features`` are those of the
-    model's first layer, if other work shares them; ``kl_weight`` tempers the prior.
+    model's first layer, if other work shares them; ``kl_weight`` tempers the prior; ``absent`` as in ``CollapsedELBO``.
     """
 
     def __init__(
@@ -175,15 +207,22 @@ class MAP:
         prior: Sequence[tuple[Tensor, Tensor]] | None = None,
         features: FrozenFeatures | None = None,
         kl_weight: float = 1.0,
+        absent: int | None = None,
     ) -> None:
         check_number(kl_weight, "kl_weight", low=0)
-        self.prior, self.features, self.kl_weight = prior, features, kl_weight
+        _check_absent(absent)
+        self.prior, self.features, self.kl_weight, self.absent = prior, features, kl_weight, absent
 
     def __call__(self, model: ESMC, guide: Guide) -> MAPLoss:
         if not isinstance(guide, DoublyStochasticGuide):
             raise ValueError(f"the objective 'map' needs the guide 'doubly_stochastic'; got {type(guide).__name__}")
         _refuse_own_locals(guide, "map")
-        return MAPLoss(model, guide, self.prior, self.features, self.kl_weight)
+        return MAPLoss(model, guide, self.prior, self.features, self.kl_weight, self.absent)
+
+
+def _check_absent(absent: int | None) -> None:
+    if absent is not None:
+        check_number(absent, "absent", low=1, whole=True)
 
 
 def _refuse_own_locals(guide: Guide, objective: str) -> None:
@@ -194,16 +233,19 @@ def _refuse_own_locals(guide: Guide, objective: str) -> None:
         )
 
 
-def plug_in_z(model: ESMC, guide: DoublyStochasticGuide, x: Tensor, first: Tensor) -> tuple[Tensor, Tensor | None]:
+def plug_in_z(
+    model: ESMC, guide: DoublyStochasticGuide, x: Tensor, first: Tensor, labels: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """``z`` with every layer at its mean (n x K), and the input of the last layer (None for one layer).
 
-    ``first`` (n x O) is ``A(x) v_loc'`` of the first layer.
+    ``first`` (n x O) is ``A(x) v_loc'`` of the first layer; ``labels`` are those looked at, None all.
     """
     layers = list(model.layers)
-    h = inputs = layers[0].offset(x) + first
+    h = inputs = layers[0].offset(x, labels if len(layers) == 1 else None) + first
     for layer in layers[1:]:
-        inputs, v = h, guide.v_loc(layer)
-        h = layer.offset(inputs)
+        outputs = labels if layer is layers[-1] else None
+        inputs, v = h, guide.v_loc(layer, outputs)
+        h = layer.offset(inputs, outputs)
         # means that are held at zero, as those of an f_z that takes no part, cost nothing
         if v.requires_grad or v.any():
             h = h + layer.features(inputs) @ v.mT
@@ -240,23 +282,25 @@ class MAPLoss(nn.Module):
         prior: Sequence[tuple[Tensor, Tensor]] | None = None,
         features: FrozenFeatures | None = None,
         kl_weight: float = 1.0,
+        absent: int | None = None,
     ) -> None:
         super().__init__()
         self.model, self.guide, self.prior, self.kl_weight = model, guide, prior, kl_weight
         self.features = FrozenFeatures(model.layers[0]) if features is None else features
-        self.labels = GivenLabels()
+        self.labels = GivenLabels(model.likelihood, absent)
 
     def forward(self, X: Tensor, Y: Tensor, rows: Tensor | None = None) -> Tensor:
         """Minus the log of the joint density, up to a constant."""
         rows = torch.arange(len(X), device=X.device) if rows is None else rows
-        a, layers = self.features(X, rows), list(self.model.layers)
-        v = self.guide.v_loc(layers[0])
-        if self.prior is None and not a.requires_grad:
+        a, layers, drawn = self.features(X, rows), list(self.model.layers), self.labels.draw(Y, rows)
+        outputs = drawn[0] if len(layers) == 1 else None
+        v = self.guide.v_loc(layers[0], outputs)
+        if self.prior is None and not a.requires_grad and outputs is None:
             first, penalty = _Ridge.apply(a, v, self.kl_weight)
         else:
             first, penalty = a @ v.mT, self._penalty(0)
-        z, _ = plug_in_z(self.model, self.guide, X[rows], first)
-        loss = penalty - self.labels.log_prob(X, Y, rows, lambda y: self.model.likelihood.log_prob(y, z))
+        z, _ = plug_in_z(self.model, self.guide, X[rows], first, drawn[0])
+        loss = penalty - self.labels.log_prob(X, Y, rows, lambda y: self.model.likelihood.log_prob(y, z), drawn)
         return loss + sum(self._penalty(depth) for depth in range(1, len(layers)))
 
     def _penalty(self, depth: int) -> Tensor:
@@ -285,7 +329,7 @@ def laplace_spread(
     guide: DoublyStochasticGuide,
     X: Tensor,
     Y: Tensor,
-    block: int = 4096,
+    block: int | None = None,
     features: FrozenFeatures | None = None,
 ) -> None:
     """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
@@ -293,6 +337,7 @@ def laplace_spread(
     ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the ``information`` of ``y_n`` about output ``o``
     (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
     mean ``W``, whatever the slope of ``f_z`` adds. For one layer, or two of which the second has such a mean.
+    ``block`` rows are looked at together, None as many as ``BLOCK`` labels allow.
     """
     if guide.covariance != "common":
         raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
@@ -303,6 +348,7 @@ def laplace_spread(
             f"{len(layers)} layers, the last with the mean {type(layers[-1].mean).__name__}"
         )
     totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
+    block = min(4096, max(1, BLOCK // Y.shape[1])) if block is None else block
     for rows in torch.arange(len(Y)).split(block):
         y, known = observed(Y, rows)
         a = layers[0].features(X[rows]) if features is None else features(X, rows)

@@ -70,9 +70,10 @@ class WhitenedGuide(Guide):
         """Whether ``V`` is a diagonal, kept as ``v_scale``."""
         return self.covariance in ("common", "diagonal")
 
-    def v_loc(self, layer: Layer) -> Tensor:
-        """The mean of ``v``, O x M."""
-        return getattr(self, f"{layer.site}_v_loc")
+    def v_loc(self, layer: Layer, outputs: Tensor | None = None) -> Tensor:
+        """The mean of ``v``, O x M, of all ``outputs`` or of those whose places are given."""
+        loc = getattr(self, f"{layer.site}_v_loc")
+        return loc if outputs is None else loc[outputs]
 
     def q_v(self, layer: Layer) -> dist.TorchDistribution:
         """``q(v)`` of a layer: batch O, event M."""
@@ -81,17 +82,20 @@ class WhitenedGuide(Guide):
             return dist.Normal(loc, getattr(self, f"{layer.site}_v_scale").expand_as(loc)).to_event(1)
         return dist.MultivariateNormal(self.v_loc(layer), scale_tril=getattr(self, f"{layer.site}_v_tril"))
 
-    def output_variance(self, layer: Layer, features: Tensor) -> Tensor:
+    def output_variance(self, layer: Layer, features: Tensor, outputs: Tensor | None = None) -> Tensor:
         """``A_n V_o A_n'``, the variance that ``q(v)`` gives output ``o`` of row ``n``.
 
-        Shapes: ``(..., n, M) -> (..., n, O)``, or ``(..., n, 1)`` where the outputs share it.
+        Shapes: ``(..., n, M) -> (..., n, O)``, or ``(..., n, 1)`` where the outputs share it; of all ``outputs``, or of
+        those whose places are given.
         """
+        spread = getattr(self, f"{layer.site}_v_{'scale' if self.is_diagonal else 'tril'}")
+        if outputs is not None and self.covariance in ("diagonal", "full"):
+            spread = spread[outputs]
         if self.is_diagonal:
-            return features.square() @ getattr(self, f"{layer.site}_v_scale").square().mT
-        tril = getattr(self, f"{layer.site}_v_tril")
+            return features.square() @ spread.square().mT
         if self.covariance == "shared":
-            return (features @ tril).square().sum(-1, keepdim=True)
-        return torch.einsum("...nm,omk->...nok", features, tril).square().sum(-1)
+            return (features @ spread).square().sum(-1, keepdim=True)
+        return torch.einsum("...nm,omk->...nok", features, spread).square().sum(-1)
 
     def mean_covariance(self, layer: Layer, features: Tensor) -> Tensor:
         """``mean_o A V_o A'``, the covariance of rows by ``q(v)``, in the mean over outputs: ``(n, M) -> (n, n)``."""

@@ -26,13 +26,15 @@ PerLayer: TypeAlias = T | Sequence[T]
 pyro.settings.set(module_local_params=True)
 
 
-def observed(Y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def observed(Y: Tensor, rows: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Labels and known-mask of these rows (n x K each). Rows beyond the end of ``Y`` are unlabelled; NaN is unknown.
 
-    Unknown entries come back as zeros: a NaN under a mask would still poison gradients.
+    Unknown entries come back as zeros: a NaN under a mask would still poison gradients. Of all ``labels``, or of those
+    whose places are given.
     """
     labelled = (rows < len(Y)).unsqueeze(-1)
-    y = Y[rows.clamp(max=len(Y) - 1)]
+    rows = rows.clamp(max=len(Y) - 1)
+    y = Y[rows] if labels is None else Y[rows.unsqueeze(-1), labels]
     known = labelled & ~torch.isnan(y)
     return torch.where(known, y, y.new_zeros(())), known
 

@@ -16,6 +16,7 @@ from torch.distributions import constraints
 
 from esmc_pyro.models.kernels import is_stationary, kernel_matrix, near_kernel_matrix
 from esmc_pyro.models.linalg import add_to_diagonal, bears_rounding, jittered_cholesky
+from esmc_pyro.models.means import Constant, Linear
 from esmc_pyro.models.unused import unused
 from esmc_pyro.validation import check_number
 
@@ -217,9 +218,14 @@ class Layer(PyroModule):
         """``v = Lw^-1 u`` for each output: ``(..., O, M) -> (..., O, M)``."""
         return torch.linalg.solve_triangular(self.factor() if factor is None else factor, u.mT, upper=False).mT
 
-    def offset(self, x: Tensor) -> Tensor | float:
-        """``mean(x)``: broadcasts to ``(..., n, O)``."""
-        return 0.0 if self.mean is None else self.mean(x)
+    def offset(self, x: Tensor, outputs: Tensor | None = None) -> Tensor | float:
+        """``mean(x)``: broadcasts to ``(..., n, O)``. Of all ``outputs``, or of those whose places are given."""
+        if self.mean is None:
+            return 0.0
+        if outputs is None:
+            return self.mean(x)
+        # one of the user's own need not know of outputs
+        return self.mean(x, outputs) if isinstance(self.mean, Constant | Linear) else self.mean(x)[..., outputs]
 
     def residual_variance(self, x: Tensor, features: Tensor) -> Tensor:
         """The variance of ``c_hat`` given ``u``: ``beta^2``, plus what ``fitc`` adds. Broadcasts to ``(..., n, 1)``."""

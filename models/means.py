@@ -9,18 +9,24 @@ from esmc_pyro.validation import check_choice
 
 
 class Constant(nn.Module):
-    """``mean(x) = offset``: a number for each output. Shapes: ``(..., d) -> (O,)``, which broadcasts over rows."""
+    """``mean(x) = offset``: a number for each output. Shapes: ``(..., d) -> (O,)``, which broadcasts over rows.
+
+    Of all ``outputs``, or of those whose places are given.
+    """
 
     def __init__(self, offset: Tensor) -> None:
         super().__init__()
         self.offset = nn.Parameter(offset.detach().clone())
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.offset
+    def forward(self, x: Tensor, outputs: Tensor | None = None) -> Tensor:
+        return self.offset if outputs is None else self.offset[outputs]
 
 
 class Linear(nn.Module):
-    """``mean(x) = x W + offset``, with ``W`` of shape ``(d, O)``. Shapes: ``(..., d) -> (..., O)``."""
+    """``mean(x) = x W + offset``, with ``W`` of shape ``(d, O)``. Shapes: ``(..., d) -> (..., O)``.
+
+    Of all ``outputs``, or of those whose places are given.
+    """
 
     def __init__(self, weight: Tensor, offset: Tensor | None = None) -> None:
         super().__init__()
@@ -29,8 +35,10 @@ class Linear(nn.Module):
             torch.zeros(weight.shape[1]).to(weight) if offset is None else offset.detach().clone()
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.offset
+    def forward(self, x: Tensor, outputs: Tensor | None = None) -> Tensor:
+        if outputs is None:
+            return x @ self.weight + self.offset
+        return x @ self.weight.mT[outputs].mT + self.offset[outputs]
 
 
 MEANS = ("zero", "constant", "linear")

@@ -6,8 +6,11 @@ import numpy as np
 import torch
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
+from torch.nn.functional import pad
 
 from esmc_pyro.models.layer import Layer
+
+EXACT = 4096  # rows or labels up to which a matrix of all their pairs is decomposed: some ten seconds
 
 
 def experts_from_ratio(Y: Tensor, cap: int = 100) -> int:
@@ -91,18 +94,46 @@ def _centred_labels(Y: Tensor) -> Tensor:
     return torch.where(known, filled - filled.sum(0) / known.sum(0).clamp(min=1), Y.new_zeros(()))
 
 
-def label_coupling(Y: Tensor, strength: float, width: int) -> Tensor:
-    """``W`` (width x K) with ``W'W = (1 - strength) I + strength R``, ``R`` the correlations of the labels.
+def label_directions(Y: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` largest eigenvalues of ``R``, the correlations of the labels, and their vectors.
+
+    Of the K x K and N x N numbers that they could be had from, the fewer are decomposed; where N and K are above
+    ``EXACT``, a random projection of the labels. Where there are fewer rows than labels, vectors beyond the rank of
+    ``Y`` are zero. In double, but for projections. Shapes: ``(N, K) -> (width,), (K, width)``.
+    """
+    standard, (N, K) = standardised_labels(Y), Y.shape
+    if width >= K or (K <= N and K <= EXACT):
+        standard = standard.double()
+        values, vectors = torch.linalg.eigh(standard.mT @ standard / N)
+        return values[-width:], vectors[:, -width:]
+    if N <= EXACT:
+        standard = standard.double()
+        values, left = (part[..., -width:] for part in torch.linalg.eigh(standard @ standard.mT / N))
+    else:
+        left, sizes, _ = _leading(standard, width, steps=2)
+        values = sizes.square() / N
+    scale = torch.where(values > 1e-6 * values.max(), (N * values.clamp(min=1e-30)).rsqrt(), 0.0)
+    beyond = (0, width - len(values))
+    return pad(values.clamp(min=0.0), beyond), pad(standard.mT @ (left * scale), beyond)
+
+
+def label_coupling(directions: tuple[Tensor, Tensor], strength: float) -> Tensor:
+    """``W`` (width x K) with ``W'W = (1 - strength) I + strength R``, by the ``label_directions`` of ``R``.
 
     As the slopes of the last layer's linear mean, ``z = c W``, it makes labels that occur together borrow strength from
     each other a priori. With ``width < K`` it is the best approximation of that rank.
     """
-    standard = standardised_labels(Y).double()
-    eye = torch.eye(Y.shape[1], dtype=torch.float64, device=Y.device)
-    prior = (1 - strength) * eye + strength * standard.mT @ standard / len(Y)
-    values, vectors = torch.linalg.eigh(prior)
-    root = vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()
-    return root.mT.to(Y.dtype) if width < Y.shape[1] else (root @ vectors.mT).to(Y.dtype)
+    values, vectors = directions
+    root = vectors * (1 - strength + strength * values).clamp(min=0).sqrt()
+    return root @ vectors.mT if len(vectors) == len(values) else root.mT
+
+
+def _leading(matrix: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """About ``rank`` leading singular vectors and values, by a random projection and so many power steps."""
+    with torch.random.fork_rng(devices=[]):  # it draws numbers: same matrix, same vectors
+        torch.manual_seed(0)
+        parts = torch.svd_lowrank(matrix, q=min(rank + min(rank, 256), *matrix.shape), niter=steps)
+    return parts[0][:, :rank], parts[1][:rank], parts[2][:, :rank]
 
 
 def label_scores(Y: Tensor, width: int) -> Tensor:
@@ -113,9 +144,7 @@ def label_scores(Y: Tensor, width: int) -> Tensor:
     standard = standardised_labels(Y)
     rank = min(width, *standard.shape)
     if min(standard.shape) > 4 * rank:
-        with torch.random.fork_rng(devices=[]):  # the randomised SVD draws numbers: same labels, same start
-            torch.manual_seed(0)
-            left, values, _ = torch.svd_lowrank(standard, q=min(2 * rank, min(standard.shape)), niter=4)
+        left, values, _ = _leading(standard, rank, steps=4)
     else:
         left, values, _ = torch.linalg.svd(standard, full_matrices=False)
     scores = standard.new_zeros(len(Y), width)

@@ -36,7 +36,9 @@ def test_the_model_is_what_the_settings_say(make_data: Make) -> None:
     assert (first.pseudo_count, first.outputs, last.outputs) == (7, 3, 3)
     scale = 1.5 * rules.lengthscale_from_distances(X, "authors")
     assert first.kernel.lengthscale.item() == pytest.approx(scale, rel=1e-5)
-    assert torch.allclose(last.mean.weight, 2.0 * rules.label_coupling(Y, 0.5, 3), atol=1e-6)
+    assert torch.allclose(
+        last.mean.weight, 2.0 * rules.label_coupling(rules.label_directions(Y, 3), 0.5).to(Y.dtype), atol=1e-6
+    )
     assert torch.allclose(last.mean.offset, torch.logit(rules.label_frequencies(Y)), atol=1e-3)
     assert [name for name, p in model.named_parameters() if p.requires_grad] == ["layers.1.mean.offset"]
     manhattan = default.build(X, Y, Settings(kernel="laplacian", lengthscale=1.5), Bernoulli(), 7, 0).layers[0]

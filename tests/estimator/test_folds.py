@@ -150,6 +150,40 @@ def test_what_is_kept_of_the_last_fit_changes_nothing(
     assert not torch.equal(folds.predict(*parted(x.square()), tried[-1]), other)
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("settings", [Settings(), CURVED])
+def test_a_sample_of_all_labels_changes_nothing(
+    settings: Settings, gaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, Y = made(gaps=gaps)
+    whole = together(folds_of(Y), x, settings)
+    monkeypatch.setattr(default, "MANY_LABELS", 3)
+    monkeypatch.setattr(default, "ABSENT", 4)
+    torch.testing.assert_close(together(folds_of(Y), x, settings), whole, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(one_by_one(x, Y, settings), whole, rtol=1e-3, atol=1e-3)
+
+
+def test_labels_that_are_drawn_stand_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the zeros of a tenth of the labels taken for all there are, rare labels would seem far more frequent."""
+    x = made(120)[0]
+    Y = (torch.rand(120, 200, generator=torch.Generator().manual_seed(1)) < 0.005).float()
+    settings, options = Settings(amplitude=0.5), {"epochs": 150, "lr": 0.03}
+    whole = torch.sigmoid(together(folds_of(Y, **options), x, settings)).mean().item()
+    monkeypatch.setattr(default, "MANY_LABELS", 199)
+    monkeypatch.setattr(default, "ABSENT", 20)
+    some = torch.sigmoid(together(folds_of(Y, **options), x, settings)).mean().item()
+    assert some == pytest.approx(whole, rel=0.25)
+
+
+def test_a_likelihood_of_the_users_sees_all_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, Y = made()
+    whole = together(folds_of(Y, Weighted()), x, Settings())
+    monkeypatch.setattr(default, "MANY_LABELS", 3)
+    monkeypatch.setattr(default, "ABSENT", 1)
+    assert torch.equal(together(folds_of(Y, Weighted()), x, Settings()), whole)
+    torch.testing.assert_close(one_by_one(x, Y, Settings(), Weighted()), whole, rtol=1e-3, atol=1e-3)
+
+
 def test_a_likelihood_for_other_labels_is_refused_at_once() -> None:
     _, Y = made()
     with pytest.raises(ValueError, match="must be for the model's 4 labels; got one for 3"):

@@ -215,14 +215,35 @@ def test_standardised_labels() -> None:
     assert standard[7, 0] == 0
 
 
+@pytest.mark.parametrize("exact", [10**6, 1])
+@pytest.mark.parametrize("rows", [50, 12, 4])
+def test_directions_of_labels_are_those_of_their_correlations(
+    rows: int, exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fewer rows than labels too, and by a random projection (``exact = 1``), which keeps all there is of few."""
+    monkeypatch.setattr(rules, "EXACT", exact)
+    Y = torch.cat([_labels()[:rows], _labels()[:rows].roll(1, 0)], 1)
+    standard = rules.standardised_labels(Y)
+    R = standard.mT @ standard / rows
+    values, vectors = rules.label_directions(Y, 7)
+    assert values.shape == (7,)
+    assert vectors.shape == (12, 7)
+    kept = vectors.any(0)
+    assert torch.allclose(R @ vectors, vectors * values, atol=1e-6)
+    assert torch.allclose(vectors[:, kept].mT @ vectors[:, kept], torch.eye(int(kept.sum())), atol=1e-6)
+    assert kept.sum() == min(7, torch.linalg.matrix_rank(R, tol=1e-9)) or rows >= 12
+    best = torch.linalg.eigvalsh(R).flip(0)[:7].clamp(min=0)
+    assert torch.allclose(values.sort(descending=True)[0], best, atol=1e-6)
+
+
 @pytest.mark.parametrize("strength", [0.0, 0.4, 1.0])
 def test_label_coupling_is_a_root_of_the_formula(strength: float) -> None:
     Y = _labels()
     standard = rules.standardised_labels(Y)
     prior = (1 - strength) * torch.eye(6) + strength * standard.mT @ standard / len(Y)
-    W = rules.label_coupling(Y, strength, 6)
+    W = rules.label_coupling(rules.label_directions(Y, 6), strength)
     assert torch.allclose(W.mT @ W, prior, atol=1e-9)
-    narrow = rules.label_coupling(Y, strength, 2)
+    narrow = rules.label_coupling(rules.label_directions(Y, 2), strength)
     assert narrow.shape == (2, 6)
     values = torch.linalg.eigvalsh(prior)
     left_over = torch.linalg.matrix_norm(prior - narrow.mT @ narrow)
