@@ -21,6 +21,7 @@ from esmc_pyro.metrics import held_out_score
 from esmc_pyro.models import Likelihood, NotPositiveDefiniteError
 from esmc_pyro.search_memory import SearchMemory
 
+LABELS = 2048  # at most, that say how much each member of a stack weighs
 SHORTER = 0.25  # as pseudo-instances get denser, the length-scale shrinks with this power of their number
 
 
@@ -113,9 +114,10 @@ class Judge:
             default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
             default.CURVED_LR, pseudo, relevance.TRAINING, epochs, lr,
         )  # fmt: skip
-        projected = {"projected": feature_map.PROJECTED} if project else {}
+        absent = default.absent_labels(Y.shape[1], likelihood)
+        of_some = ({"projected": feature_map.PROJECTED} if project else {}) | ({"absent": absent} if absent else {})
         self._memory = SearchMemory(
-            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given, **projected
+            checkpoint, section, X, Y, likelihood=likelihood, seed=seed, training=training, **given, **of_some
         )
 
     def score(self, settings: Settings) -> float:
@@ -195,6 +197,15 @@ class Judge:
         others = [one for one in self._found if one.kernel != best.kernel and one.link == best.link]
         return max(others, key=self.score, default=None)
 
+    def _weighing_labels(self) -> slice | np.ndarray:
+        """Those that say how much the members of a stack weigh: ``LABELS`` of many, but all if the user names a
+        likelihood, which need not be the same for each.
+        """
+        K = self.Y_held.shape[1]
+        if K <= LABELS or self._likelihood is not None:
+            return slice(None)
+        return np.random.default_rng(self._seed).permutation(K)[:LABELS]
+
     def verdict(self, best: Settings, members: int | None) -> Search:
         """``best``, and those that were judged with their weights; at most so many ``members`` have one above zero."""
         self.write()
@@ -207,8 +218,9 @@ class Judge:
             alike = [one for one, (score, _) in self._found.items() if one.link == best.link and score > -np.inf]
             shared = default.likelihood_of(best) if likelihood is None else likelihood
             try:
-                judged = [self._found[settings][1] for settings in alike]
-                weights = stack.member_weights(judged, self.Y_held, shared, members)
+                asked = self._weighing_labels()
+                judged = [self._found[settings][1][:, asked] for settings in alike]
+                weights = stack.member_weights(judged, self.Y_held[:, asked], shared, members)
                 shares = {settings: share for settings, share in zip(alike, weights.tolist(), strict=True) if share}
             except KeyboardInterrupt:
                 self.interrupted = True

@@ -13,7 +13,7 @@ from ctrl_c import stop_at
 from fitted import data, fitted, quick
 from scipy.special import expit
 
-from esmc_pyro import ESMCClassifier, calibration, default, online, search, stack
+from esmc_pyro import ESMCClassifier, calibration, default, judge, online, search, stack
 from esmc_pyro.feature_map import FeatureMap, candidate_kinds
 from esmc_pyro.folds import Folds
 from esmc_pyro.guides import DoublyStochasticGuide
@@ -263,6 +263,26 @@ def test_ctrl_c_while_weights_are_found_ends_at_the_best(make_data: Make, monkey
     found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",))
     assert found.interrupted
     assert found.members == ((found.settings, 1.0),)
+
+
+@pytest.mark.usefixtures("real_search")
+@pytest.mark.parametrize(("likelihood", "asked"), [(None, 2), (Bernoulli(), 3)])
+def test_some_of_many_labels_weigh_the_members(
+    likelihood: Likelihood | None, asked: int, make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All where the user names a likelihood, which may be another for each label."""
+    X, Y = make_data(60)
+    seen, inner = [], stack.member_weights
+
+    def watch(z: list[torch.Tensor], labels: torch.Tensor, *given: object) -> np.ndarray:
+        seen.append({part.shape for part in (*z, labels)})
+        return inner(z, labels, *given)
+
+    monkeypatch.setattr(stack, "member_weights", watch)
+    monkeypatch.setattr(judge, "LABELS", 2)
+    found = search.choose(X, torch.as_tensor(Y), likelihood, {}, ("standard",))
+    assert seen == [{(60, asked)}]
+    assert {z.shape for z in found.member_z} == {(60, 3)}
 
 
 @pytest.mark.usefixtures("real_search")
