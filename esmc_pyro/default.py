@@ -135,12 +135,22 @@ def map_features(
     return made, x * weights
 
 
-def build(X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int) -> ESMC:
-    """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``."""
-    L = min(Y.shape[1], WIDTH)
-    Y = Y.to(X.dtype)
-    last = linear_layer(Y, rules.label_directions(Y, L), settings, likelihood)
-    layers = [first_layer(X, L, settings, pseudo, seed), last]
+def label_directions(Y: Tensor) -> tuple[Tensor, Tensor]:
+    """What couples the labels ``Y`` (N x K), as many directions as ``c`` has: the same for all settings."""
+    return rules.label_directions(Y.to(torch.float32), min(Y.shape[1], WIDTH))
+
+
+def build(
+    X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood, pseudo: int, seed: int,
+    directions: tuple[Tensor, Tensor] | None = None,
+) -> ESMC:  # fmt: skip
+    """The model for mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K), still without ``f_z``.
+
+    ``directions`` are the labels' ``label_directions``, if they are at hand.
+    """
+    directions = label_directions(Y) if directions is None else directions
+    last = linear_layer(Y.to(X.dtype), directions, settings, likelihood)
+    layers = [first_layer(X, len(directions[0]), settings, pseudo, seed), last]
     return ESMC(layers, copy.deepcopy(likelihood))  # its parameters, if it has any, are this model's
 
 
@@ -240,20 +250,20 @@ def curve(
 def fit_settings(
     X: Tensor, Y: Tensor, settings: Settings, likelihood: Likelihood | None = None, *, pseudo: int | None = None,
     epochs: int | None = None, lr: float = LR, seed: int = 0, spread: bool = True, progress: bool = False,
-    checkpoint: Checkpoint | None = None, name: str = "fit",
+    checkpoint: Checkpoint | None = None, name: str = "fit", directions: tuple[Tensor, Tensor] | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit the model of these settings to mapped features ``X`` ((N + I) x F) and labels ``Y`` (N x K).
 
     ``epochs`` and ``lr`` are those of ``c``; ``f_z`` has its own. ``spread=False`` leaves out Laplace's spread, a pass
     over all features that the means do not need. A ``likelihood`` of None is the one of the settings. ``name`` is that
-    of the fit in the ``checkpoint``.
+    of the fit in the ``checkpoint``; ``directions`` as in ``build``.
     """
     absent = absent_labels(Y.shape[1], likelihood)
     likelihood = likelihood_of(settings) if likelihood is None else likelihood
     first, second = (None, None) if checkpoint is None else (
         checkpoint.section(name), checkpoint.section(f"{name}, f_z")
     )  # fmt: skip
-    model = build(X, Y, settings, likelihood, pseudo_count(len(X), pseudo), seed)
+    model = build(X, Y, settings, likelihood, pseudo_count(len(X), pseudo), seed, directions)
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
@@ -286,15 +296,17 @@ def fit_stack(
     too, unless none would be left.
     """
     fitted: list[Member] = []
+    directions: tuple[Tensor, Tensor] | None = None
     maps: dict[tuple[str, bool], tuple[FeatureMap, Tensor]] = {}
     for settings, weight in members:
         key, posterior = (settings.features, settings.relevance), None
         try:
             if key not in maps:
                 maps[key] = map_features(X, Y, settings, seed, project=project, checkpoint=checkpoint)
+            directions = label_directions(Y) if directions is None else directions
             posterior = fit_settings(
                 maps[key][1], Y, settings, likelihood, seed=seed, checkpoint=checkpoint,
-                name=f"fit {key_of(settings)}", **options,
+                name=f"fit {key_of(settings)}", directions=directions, **options,
             )  # fmt: skip
         except KeyboardInterrupt:
             if not fitted:

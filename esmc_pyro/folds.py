@@ -25,7 +25,7 @@ from esmc_pyro import default
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.schedules import SCHEDULES
 from esmc_pyro.label_sample import LabelSample
-from esmc_pyro.models import Layer, Likelihood, rules
+from esmc_pyro.models import Layer, Likelihood
 from esmc_pyro.models.means import Linear
 from esmc_pyro.objectives import FrozenFeatures
 from esmc_pyro.randomness import seeded
@@ -142,7 +142,7 @@ class Folds:
             G, N, _ = self._Y.shape
             L, M = first.layers[0].outputs, first.layers[0].pseudo_count
             if self._directions is None:
-                self._directions = [rules.label_directions(y, L) for y in self._Y]
+                self._directions = [default.label_directions(y) for y in self._Y]
             layers = [
                 default.linear_layer(y, directions, settings, likelihood)
                 for y, directions in zip(self._Y, self._directions, strict=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from esmc_pyro.default import Settings
 
 LEAST_WEIGHT = 0.05  # a member with less is not worth its fit
+DRAWN = 2**27  # numbers of z that are drawn together at most
 
 
 def member_weights(
@@ -149,13 +150,14 @@ class Stack:
         return {site: torch.cat([part[site] for part in parts])[order] for site in sites}
 
     @torch.no_grad()
-    def z_draws(self, X: Any, draws: int, seed: int, block: int = 1024) -> Iterator[tuple[slice, Tensor]]:
-        """Blocks of rows with posterior draws of their ``z`` (draws x n x K).
+    def z_draws(self, X: Any, draws: int, seed: int) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of rows with posterior draws of their ``z`` (draws x n x K, at most ``DRAWN`` numbers).
 
         With the doubly stochastic guide ``u`` is integrated out a row at a time (``objectives.propagate``): each entry
         has its exact marginal, and no draw costs an M x M factor. Other guides are sampled.
         """
         (shares, order), mapped = self._shares(draws, seed), self.mapped(X)
+        block = min(1024, max(1, DRAWN // (draws * self.lead.posterior.model.labels)))
         with seeded(seed):
             for start in range(0, len(mapped[0]), block):
                 rows = slice(start, min(start + block, len(mapped[0])))
