@@ -199,10 +199,10 @@ def epoch_count(N: int, least: int, steps: int) -> int:
 
 
 def absent_labels(K: int, likelihood: Likelihood | None) -> int | None:
-    """How many labels that do not occur in a batch a step looks at, None for all; a ``likelihood`` that the user names
-    sees all labels, since it need not be the same for each.
+    """How many labels that do not occur in a batch a step looks at, None for all; a ``likelihood`` that is not the same
+    for each label sees all of them (None is the one of the settings, which is).
     """
-    return ABSENT if K > MANY_LABELS and likelihood is None else None
+    return ABSENT if K > MANY_LABELS and (likelihood is None or likelihood.is_alike) else None
 
 
 def fit_means(
@@ -243,7 +243,7 @@ def curve(
     guide.c_v_loc.data = v.data
     return fit_means(
         guide, X, Y, objective=objective, epochs=epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS), lr=CURVED_LR,
-         seed=seed, progress=progress, checkpoint=checkpoint,
+        seed=seed, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
 
 

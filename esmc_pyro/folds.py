@@ -129,7 +129,9 @@ class Folds:
         key = settings.kernel, settings.lengthscale
         if self._first is None or self._first[0] != key or not all(map(operator.is_, self._first[1].rows, x)):
             self._first = self._plain = None  # before the next are made: they may fill the memory
-            L, M = min(self._Y.shape[2], default.WIDTH), default.pseudo_count(len(x[0]), self._pseudo)
+            if self._directions is None:
+                self._directions = [default.label_directions(y) for y in self._Y]
+            L, M = len(self._directions[0][0]), default.pseudo_count(len(x[0]), self._pseudo)
             layers = [default.first_layer(rows, L, settings, M, self._seed) for rows in x]
             self._first = key, _First(layers, x, _all_features(layers, x))
         return self._first[1]
@@ -141,8 +143,7 @@ class Folds:
             likelihood = default.likelihood_of(settings) if self._likelihood is None else self._likelihood
             G, N, _ = self._Y.shape
             L, M = first.layers[0].outputs, first.layers[0].pseudo_count
-            if self._directions is None:
-                self._directions = [default.label_directions(y) for y in self._Y]
+            assert self._directions is not None
             layers = [
                 default.linear_layer(y, directions, settings, likelihood)
                 for y, directions in zip(self._Y, self._directions, strict=True)
@@ -170,7 +171,7 @@ class Folds:
         if self._sample is None:
             return None, None
         G, N, _ = self._Y.shape
-        return self._sample((rows + N * torch.arange(G).unsqueeze(1)).flatten(), self._Y.dtype)
+        return self._sample((rows + N * torch.arange(G).unsqueeze(1)).flatten())
 
     def _train(self, first: _First, fit: _Fit, epochs: int, lr: float) -> None:
         """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``."""
@@ -199,7 +200,7 @@ class Folds:
             if self._known is not None:
                 by_end = torch.where(_entries(self._known, rows, labels), by_end, by_end.new_zeros(()))
             if weights is not None:
-                by_end = by_end * weights
+                by_end = by_end * weights.to(by_end.dtype)
             return torch.autograd.grad(end, [c, *further], by_end, allow_unused=True)
 
         batches = -(-N // default.batch_size(N))

@@ -198,11 +198,9 @@ class Judge:
         return max(others, key=self.score, default=None)
 
     def _weighing_labels(self) -> slice | np.ndarray:
-        """Those that say how much the members of a stack weigh: ``LABELS`` of many, but all if the user names a
-        likelihood, which need not be the same for each.
-        """
+        """Those that say how much the members of a stack weigh: ``LABELS`` of so many that steps look at some."""
         K = self.Y_held.shape[1]
-        if K <= LABELS or self._likelihood is not None:
+        if default.absent_labels(K, self._likelihood) is None:
             return slice(None)
         return np.random.default_rng(self._seed).permutation(K)[:LABELS]
 

@@ -6,7 +6,8 @@ adds::
 
     sum_k g_k = E [ sum_{k in P} g_k + (K - |P|) / R  sum_{k drawn} g_k ]
 
-so a step costs what ``|P| + R`` labels cost, O(b M (|P| + R)) in place of O(b M K).
+so the likelihood of a batch costs O(b M (|P| + R)) in place of O(b M K), and only what is kept for each label, M K
+numbers at most, grows with K. The likelihood must be the same for all labels (``Likelihood.is_alike``).
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ class LabelSample:
         first = (self._starts[rows] - ends + sizes).repeat_interleave(sizes)
         return self._labels[first + torch.arange(len(first), device=first.device)].unique()
 
-    def __call__(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Labels, and how many each stands for, ``(|P| + R,)``; all of them where ``R`` or fewer are absent."""
+    def __call__(self, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Labels, and how many each stands for, ``(|P| + R,)``; None where ``R`` or fewer are absent, for all."""
         occurring = self.occurring(rows)
+        absent = self.count - len(occurring)
+        if absent <= self.absent:
+            return None, None
         is_absent = torch.ones(self.count, dtype=torch.bool, device=rows.device)
         is_absent[occurring] = False
-        drawn = others = is_absent.nonzero().squeeze(1)
-        if len(others) > self.absent:
-            drawn = others[torch.randperm(len(others), device=rows.device)[: self.absent]]
-        weights = torch.ones(len(occurring) + len(drawn), dtype=dtype, device=rows.device)
-        weights[len(occurring) :] = len(others) / max(1, len(drawn))
+        # on the processor, whose draws are seeded and kept in checkpoints
+        drawn = is_absent.nonzero().squeeze(1)[torch.randperm(absent)[: self.absent].to(rows.device)]
+        weights = torch.ones(len(occurring) + len(drawn), dtype=torch.float64, device=rows.device)
+        weights[len(occurring) :] = absent / len(drawn)
         return torch.cat([occurring, drawn]), weights

@@ -105,10 +105,10 @@ class GivenLabels:
     """What is kept of ``Y`` between batches: whether it has gaps, and which labels occur where (``label_sample``)."""
 
     def __init__(self, likelihood: Likelihood, absent: int | None = None) -> None:
-        if absent is not None and likelihood.labels is not None:
+        if absent is not None and not likelihood.is_alike:
             raise ValueError(
-                f"absent needs a likelihood that is the same for all labels; got {type(likelihood).__name__} with "
-                f"numbers for each of {likelihood.labels}"
+                "absent needs a likelihood that is the same for all labels, and says so (is_alike); got "
+                f"{type(likelihood).__name__}"
             )
         self.absent = absent
         self.seen: tuple[Tensor, bool, LabelSample | None] | None = None
@@ -122,7 +122,7 @@ class GivenLabels:
     def draw(self, Y: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The labels that this batch looks at, and how many each stands for; None where it looks at all."""
         _, sample = self._look(Y)
-        return (None, None) if sample is None else sample(rows, Y.dtype)
+        return (None, None) if sample is None else sample(rows)
 
     def log_prob(
         self, X: Tensor, Y: Tensor, rows: Tensor, log_prob: Callable[[Tensor], Tensor],
@@ -139,7 +139,7 @@ class GivenLabels:
             y, known = observed(Y, rows, labels)
             values = log_prob(y)
             values = torch.where(known, values, values.new_zeros(()))
-        total = values.sum() if weights is None else values.sum(0) @ weights
+        total = values.sum() if weights is None else values.sum(0) @ weights.to(values.dtype)
         return total * (len(X) / len(rows))
 
 

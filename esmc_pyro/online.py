@@ -50,7 +50,8 @@ def take_in(
         prior = [(guide.v_loc(layer).detach().clone(), _scale(guide, layer.site).clone()) for layer in layers]
         for parameter in learned:
             parameter.requires_grad_(False)  # the offsets have no prior: a few new rows would carry them anywhere
-        now = default.fit_means(guide, X, Y, objective=MAP(prior), seed=seed, **options)
+        objective = MAP(prior, absent=default.absent_labels(Y.shape[1], model.likelihood))
+        now = default.fit_means(guide, X, Y, objective=objective, seed=seed, **options)
         laplace_spread(model, guide, X, Y)
     except BaseException:
         for layer, state in zip(layers, earlier, strict=True):

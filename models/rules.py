@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
-from torch.nn.functional import pad
 
 from esmc_pyro.models.layer import Layer
 
 EXACT = 4096  # rows or labels up to which a matrix of all their pairs is decomposed: some ten seconds
+OVER = 256  # directions at most that a random projection has more than it is asked for
 
 
 def experts_from_ratio(Y: Tensor, cap: int = 100) -> int:
@@ -97,31 +97,31 @@ def _centred_labels(Y: Tensor) -> Tensor:
 def label_directions(Y: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` largest eigenvalues of ``R``, the correlations of the labels, and their vectors.
 
-    Of the K x K and N x N numbers that they could be had from, the fewer are decomposed; where N and K are above
-    ``EXACT``, a random projection of the labels. Where there are fewer rows than labels, vectors beyond the rank of
-    ``Y`` are zero. In double, but for projections. Shapes: ``(N, K) -> (width,), (K, width)``.
+    Of more labels than twice the width, only the directions in which ``N`` rows can tell labels apart are found, by
+    whichever of K x K and N x N numbers are fewer, or, where both are more than ``EXACT`` squared, by a random
+    projection. Shapes: ``(N, K) -> (width,), (K, width)``, or ``N`` in place of ``width`` where that is less.
     """
     standard, (N, K) = standardised_labels(Y), Y.shape
-    if width >= K or (K <= N and K <= EXACT):
+    if 2 * width >= K or min(N, EXACT) >= K:
         standard = standard.double()
         values, vectors = torch.linalg.eigh(standard.mT @ standard / N)
         return values[-width:], vectors[:, -width:]
     if N <= EXACT:
         standard = standard.double()
         values, left = (part[..., -width:] for part in torch.linalg.eigh(standard @ standard.mT / N))
+        scale = torch.where(values > 1e-6 * values.max(), (N * values.clamp(min=1e-30)).rsqrt(), 0.0)
+        values, vectors = values.clamp(min=0.0), standard.mT @ (left * scale)
     else:
-        left, sizes, _ = _leading(standard, width, steps=2)
+        _, sizes, vectors = _leading(standard, width, steps=2)
         values = sizes.square() / N
-    scale = torch.where(values > 1e-6 * values.max(), (N * values.clamp(min=1e-30)).rsqrt(), 0.0)
-    beyond = (0, width - len(values))
-    return pad(values.clamp(min=0.0), beyond), pad(standard.mT @ (left * scale), beyond)
+    return values.to(Y.dtype), vectors.to(Y.dtype)
 
 
 def label_coupling(directions: tuple[Tensor, Tensor], strength: float) -> Tensor:
     """``W`` (width x K) with ``W'W = (1 - strength) I + strength R``, by the ``label_directions`` of ``R``.
 
     As the slopes of the last layer's linear mean, ``z = c W``, it makes labels that occur together borrow strength from
-    each other a priori. With ``width < K`` it is the best approximation of that rank.
+    each other a priori. With fewer directions than labels it is the best approximation by these.
     """
     values, vectors = directions
     root = vectors * (1 - strength + strength * values).clamp(min=0).sqrt()
@@ -132,7 +132,7 @@ def _leading(matrix: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Ten
     """About ``rank`` leading singular vectors and values, by a random projection and so many power steps."""
     with torch.random.fork_rng(devices=[]):  # it draws numbers: same matrix, same vectors
         torch.manual_seed(0)
-        parts = torch.svd_lowrank(matrix, q=min(rank + min(rank, 256), *matrix.shape), niter=steps)
+        parts = torch.svd_lowrank(matrix, q=min(rank + min(rank, OVER), *matrix.shape), niter=steps)
     return parts[0][:, :rank], parts[1][:rank], parts[2][:, :rank]
 
 

@@ -112,6 +112,15 @@ class Likelihood(PyroModule):
                 shown.append(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}")
         return ", ".join(shown)
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether ``p(y | z)`` is the same for all labels, so that some of them can be looked at without the others.
+
+        Of a class of one's own nobody knows: it may tell labels apart by their place, and says ``is_alike = True`` if
+        it does not.
+        """
+        return self.labels is None and type(self).__module__.startswith("esmc_pyro.")
+
     def check_labels(self, labels: int) -> None:
         """Raise ``ValueError`` if the numbers given for each label are not for so many."""
         if self.labels not in (None, labels):

@@ -97,6 +97,17 @@ def test_z_that_are_not_finite_leave_those_of_the_search(make_data: Make, monkey
     assert judge_members(found, X, Y, epochs=1) is found
 
 
+def test_a_checkpoint_knows_how_many_labels_a_step_looked_at(
+    make_data: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = make_data()
+    found = search.choose(X, torch.as_tensor(Y), None, {}, ("standard",), candidates=())
+    search.judge_members(found, X, torch.as_tensor(Y), None, checkpoint=Checkpoint(tmp_path / "kept"))
+    monkeypatch.setattr(default, "MANY_LABELS", 2)
+    with pytest.raises(CheckpointError, match="of another fit, with other absent"):
+        search.judge_members(found, X, torch.as_tensor(Y), None, checkpoint=Checkpoint(tmp_path / "kept"))
+
+
 def test_a_checkpoint_keeps_members_that_were_judged(
     make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from esmc_pyro import default
+from esmc_pyro import default, online
 from esmc_pyro.default import Settings
-from esmc_pyro.models import Bernoulli, rules
+from esmc_pyro.folds import Folds
+from esmc_pyro.models import Bernoulli, Likelihood, Propensity, rules
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -98,3 +99,35 @@ def test_f_z_learns_what_is_not_linear_in_c(monkeypatch: pytest.MonkeyPatch) -> 
         missed.append(((fitted.predict(x[300:])[:, 2] > 0) != (y[300:, 2] > 0)).float().mean())
     assert missed[0] > 0.4
     assert missed[1] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "many", "absent"),
+    [(None, 2, 1), (None, 3, None), (Bernoulli(), 2, 1), (Propensity([0.5, 0.6, 0.7]), 2, None)],
+)
+def test_of_many_labels_every_phase_looks_at_some(
+    likelihood: Likelihood | None, many: int, absent: int | None, make_data: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data())
+    monkeypatch.setattr(default, "MANY_LABELS", many)
+    monkeypatch.setattr(default, "ABSENT", 1)
+    seen, inner = [], default.fit_svi
+    monkeypatch.setattr(
+        default, "fit_svi", lambda *data, **given: seen.append(given["objective"].absent) or inner(*data, **given)
+    )
+    fitted = default.fit_settings(X, Y, Settings(curvature=1.0), likelihood)
+    assert seen == [absent] * 2  # without f_z, and with it
+    online.take_in(fitted, X[:20], Y[:20])
+    assert seen == [absent] * 3
+
+
+def test_c_is_no_wider_than_few_rows_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 labels, more than twice ``WIDTH``, four rows tell four directions apart, in fits alone and together."""
+    monkeypatch.setattr(default, "WIDTH", 8)
+    x, Y = torch.randn(8, 3), (torch.rand(8, 20) < 0.3).float()
+    assert default.fit_settings(x, Y, Settings()).model.layers[0].outputs == 8
+    alone = [default.fit_settings(x[rest], Y[rest], Settings()) for rest in (slice(4), slice(4, 8))]
+    assert [posterior.model.layers[0].outputs for posterior in alone] == [4, 4]
+    z = Folds(torch.stack([Y[:4], Y[4:]])).predict([x[:4], x[4:]], [x[4:], x[:4]], Settings())
+    expected = torch.cat([alone[0].predict(x[4:]), alone[1].predict(x[:4])])
+    torch.testing.assert_close(z, expected, rtol=1e-3, atol=1e-3)

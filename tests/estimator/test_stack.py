@@ -266,12 +266,13 @@ def test_ctrl_c_while_weights_are_found_ends_at_the_best(make_data: Make, monkey
 
 
 @pytest.mark.usefixtures("real_search")
-@pytest.mark.parametrize(("likelihood", "asked"), [(None, 2), (Bernoulli(), 3)])
+@pytest.mark.parametrize(("likelihood", "asked"), [(None, 2), (Bernoulli(), 2), (MPU([0.1, 0.2, 0.3]), 3)])
 def test_some_of_many_labels_weigh_the_members(
     likelihood: Likelihood | None, asked: int, make_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All where the user names a likelihood, which may be another for each label."""
+    """All where the likelihood is not the same for each."""
     X, Y = make_data(60)
+    monkeypatch.setattr(default, "MANY_LABELS", 2)
     seen, inner = [], stack.member_weights
 
     def watch(z: list[torch.Tensor], labels: torch.Tensor, *given: object) -> np.ndarray:

@@ -16,6 +16,7 @@ from esmc_pyro.guides.whitened import COVARIANCES
 from esmc_pyro.inference import fit_svi
 from esmc_pyro.label_sample import LabelSample
 from esmc_pyro.models import ESMC, Bernoulli, Likelihood, Propensity
+from esmc_pyro.models.means import make_mean
 from esmc_pyro.objectives import MAP, CollapsedELBO
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -49,20 +50,18 @@ def test_a_draw_is_those_that_occur_and_as_many_others_as_asked_for() -> None:
     _, Y, _, _ = problem()
     rows, seen = torch.tensor([0, 1, 3]), set()
     for _ in range(60):
-        labels, weights = LabelSample(Y, 3)(rows, Y.dtype)
+        labels, weights = LabelSample(Y, 3)(rows)
         assert labels[:2].tolist() == [2, 5]
         assert len(set(labels.tolist())) == 5
         assert weights.tolist() == pytest.approx([1, 1, 7 / 3, 7 / 3, 7 / 3])
         seen |= set(labels[2:].tolist())
     assert seen == {0, 1, 3, 4, 6, 7, 8}
     for absent in (7, 100):
-        labels, weights = LabelSample(Y, absent)(rows, Y.dtype)
-        assert sorted(labels.tolist()) == list(range(LABELS))
-        assert (weights == 1).all()
+        assert LabelSample(Y, absent)(rows) == (None, None)  # all labels
 
 
 def test_rows_without_any_one_have_labels_too() -> None:
-    labels, weights = LabelSample(torch.zeros(3, 5), 2)(torch.arange(3), torch.float64)
+    labels, weights = LabelSample(torch.zeros(3, 5), 2)(torch.arange(3))
     assert len(set(labels.tolist())) == 2
     assert weights.tolist() == [2.5, 2.5]
 
@@ -120,10 +119,20 @@ def test_a_mean_function_of_ones_own_is_looked_at_where_it_matters() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.tanh(x[..., :1] * torch.arange(float(LABELS)))
 
+    X, _, model, _ = problem(1)
+    layer, some = model.layers[-1], torch.tensor([4, 0, 7])
+    for mean in (Bent(), layer.mean, make_mean("constant", 3, torch.randn(LABELS)), None):
+        layer.mean = mean
+        whole = torch.as_tensor(layer.offset(X)).expand(len(X), LABELS)
+        assert torch.equal(torch.as_tensor(layer.offset(X, some)).expand(len(X), 3), whole[:, some])
+
+
+def test_labels_in_single_precision_do() -> None:
     X, Y, model, guide = problem(1)
-    model.layers[-1].mean = Bent()
-    some, whole = MAP(absent=LABELS)(model, guide)(X, Y), MAP()(model, guide)(X, Y)
-    assert some.item() == pytest.approx(whole.item(), rel=1e-12)
+    torch.manual_seed(0)
+    double = CollapsedELBO(absent=2)(model, guide)(X, Y)
+    torch.manual_seed(0)
+    assert CollapsedELBO(absent=2)(model, guide)(X, Y.float()).item() == pytest.approx(double.item(), rel=1e-6)
 
 
 def test_a_fit_with_some_labels_comes_close_to_one_with_all() -> None:
@@ -146,7 +155,33 @@ def test_a_wrong_number_of_labels_is_refused(absent: Any, what: str) -> None:
             objective(absent=absent)
 
 
-def test_numbers_for_each_label_are_refused() -> None:
-    _, _, model, guide = problem(1, Propensity([0.5] * LABELS))
-    with pytest.raises(ValueError, match="absent needs a likelihood that is the same for all labels; got Propensity"):
+class Weighted(Bernoulli):
+    """Tells labels apart by their place."""
+
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        return super().log_prob(y, z) * torch.arange(1.0, LABELS + 1)
+
+
+class Careful(Bernoulli):
+    """Does not, and says so."""
+
+    is_alike = True
+
+    def log_prob(self, y: Tensor, z: Tensor) -> Tensor:
+        return 2 * super().log_prob(y, z)
+
+
+@pytest.mark.parametrize("likelihood", [Propensity([0.5] * LABELS), Weighted()])
+def test_a_likelihood_that_may_not_be_the_same_for_all_labels_is_refused(likelihood: Likelihood) -> None:
+    _, _, model, guide = problem(1, likelihood)
+    expected = f"absent needs a likelihood that is the same for all labels.* got {type(likelihood).__name__}"
+    with pytest.raises(ValueError, match=expected):
         MAP(absent=2)(model, guide)
+
+
+def test_a_likelihood_of_ones_own_may_say_that_it_is_the_same_for_all_labels() -> None:
+    X, Y, model, guide = problem(1, Careful())
+    with torch.no_grad():
+        loss_of = MAP(absent=2)(model, guide)
+        draws = torch.stack([loss_of(X, Y) for _ in range(2000)])
+        assert agree(mean_and_error(draws), (MAP()(model, guide)(X, Y), torch.zeros(())))
