@@ -35,10 +35,10 @@ class LabelSample:
         return self._labels[first + torch.arange(len(first), device=first.device)].unique()
 
     def __call__(self, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Labels, and how many each stands for, ``(|P| + R,)``; None where ``R`` or fewer are absent, for all."""
+        """Labels, and how many each stands for, ``(|P| + R,)``; None for all, where these would be half of them."""
         occurring = self.occurring(rows)
         absent = self.count - len(occurring)
-        if absent <= self.absent:
+        if 2 * (len(occurring) + self.absent) >= self.count:  # to take so many from the others would cost more
             return None, None
         is_absent = torch.ones(self.count, dtype=torch.bool, device=rows.device)
         is_absent[occurring] = False
