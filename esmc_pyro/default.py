@@ -54,7 +54,7 @@ PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size take
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
 LEAST_STEPS, CURVED_STEPS = 100, 80  # few rows are few batches: more epochs then
-MANY_LABELS, ABSENT = 4096, 1024  # of more labels, a step looks at those of its rows and at so many others
+MANY_LABELS, ABSENT = 4096, 2048  # of more labels, a step looks at those of its rows and at so many others
 
 
 @dataclass(frozen=True)
