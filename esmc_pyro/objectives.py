@@ -311,18 +311,6 @@ class MAPLoss(nn.Module):
         return 0.5 * self.kl_weight * v.square().sum()
 
 
-def information(likelihood: Likelihood, y: Tensor, z: Tensor) -> Tensor:
-    """What ``y`` tells of ``z``: ``-d^2 ln p(y | z) / dz^2``, elementwise (n x K).
-
-    Not below 0, as it would be where the density is not log-concave.
-    """
-    with torch.enable_grad():
-        z = z.detach().requires_grad_()
-        slope = torch.autograd.grad(likelihood.log_prob(y, z).sum(), z, create_graph=True)[0]
-        second = torch.autograd.grad(slope.sum(), z)[0]
-    return (-second).clamp(min=0.0)
-
-
 @torch.no_grad()
 def laplace_spread(
     model: ESMC,
@@ -334,7 +322,7 @@ def laplace_spread(
 ) -> None:
     """Set a "common" spread to where the collapsed bound is stationary, to second order in the spread.
 
-    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the ``information`` of ``y_n`` about output ``o``
+    ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the information of ``y_n`` about output ``o``
     (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
     mean ``W``, whatever the slope of ``f_z`` adds. For one layer, or two of which the second has such a mean.
     ``block`` rows are looked at together, None as many as ``BLOCK`` labels allow.
@@ -353,7 +341,7 @@ def laplace_spread(
         y, known = observed(Y, rows)
         a = layers[0].features(X[rows]) if features is None else features(X, rows)
         z, inputs = plug_in_z(model, guide, X[rows], a @ guide.v_loc(layers[0]).mT)
-        h = known * information(model.likelihood, y, z)
+        h = known * model.likelihood.information(y, z)
         if inputs is not None:
             totals[-1] += layers[-1].features(inputs).square().mT @ h.mean(1)
             h = h @ layers[-1].mean.weight.square().mT

@@ -144,6 +144,17 @@ class Likelihood(PyroModule):
             value = self.log_prob(y, z).sum()
         return torch.autograd.grad(value, z)[0]
 
+    def information(self, y: Tensor, z: Tensor) -> Tensor:
+        """What ``y`` tells of ``z``: ``-d^2 ln p(y | z) / dz^2``, elementwise.
+
+        Not below 0, as it would be where the density is not log-concave.
+        """
+        z = z.detach().requires_grad_()
+        with torch.enable_grad():
+            slope = torch.autograd.grad(self.log_prob(y, z).sum(), z, create_graph=True)[0]
+            second = torch.autograd.grad(slope.sum(), z, allow_unused=True)[0] if slope.requires_grad else None
+        return torch.zeros_like(z) if second is None else (-second).clamp(min=0.0)  # None of a straight line
+
     def _expect(self, g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Tensor:
         """``E g(z)`` for ``z ~ N(mean, var)`` by Gauss-Hermite quadrature, one node at a time."""
         sd = var.clamp(min=torch.finfo(var.dtype).tiny).sqrt()  # the slope of a square root at 0 is not a number
@@ -188,7 +199,7 @@ class Likelihood(PyroModule):
         z = mean.clone()
         best, length = value(z), torch.ones_like(mean)
         for _ in range(self.NEWTON_STEPS):
-            precision = 1 / var + self._information(y, z)
+            precision = 1 / var + self.information(y, z)
             tried = z + length * (self.slope(y, z) - (z - mean) / var) / precision
             now, moved = value(tried), (tried - z).abs()
             climbs = now > best
@@ -196,12 +207,7 @@ class Likelihood(PyroModule):
             length = torch.where(climbs, (2 * length).clamp(max=1.0), length / 2)
             if (moved <= 1e-6 * var.sqrt()).all():
                 break
-        return z, (1 / var + self._information(y, z)).rsqrt()
-
-    def _information(self, y: Tensor, z: Tensor, step: float = 1e-4) -> Tensor:
-        """``-d^2 ln p(y | z) / dz^2``, not below 0, by a difference of slopes."""
-        step = step / self.lambda_
-        return ((self.slope(y, z - step) - self.slope(y, z + step)) / (2 * step)).clamp(min=0.0)
+        return z, (1 / var + self.information(y, z)).rsqrt()
 
     def log_odds(self, z: Tensor) -> Tensor:
         """``ln P(y = 1 | z) - ln(1 - P(y = 1 | z))``."""

@@ -10,7 +10,7 @@ from tiny import shake, tiny_data, tiny_model
 
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.models import EEOE, MPU, Bernoulli, Experts, Gaussian, Likelihood, rules
-from esmc_pyro.objectives import MAP, CollapsedELBO, FrozenFeatures, information, laplace_spread
+from esmc_pyro.objectives import MAP, CollapsedELBO, FrozenFeatures, laplace_spread
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -134,7 +134,23 @@ def test_information_against_finite_differences(likelihood: Likelihood) -> None:
     second = (
         likelihood.log_prob(y, z + step) - 2 * likelihood.log_prob(y, z) + likelihood.log_prob(y, z - step)
     ) / step**2
-    assert torch.allclose(information(likelihood, y, z), (-second).clamp(min=0), atol=1e-5, rtol=1e-4)
+    assert torch.allclose(likelihood.information(y, z), (-second).clamp(min=0), atol=1e-5, rtol=1e-4)
+
+
+class Straight(Bernoulli):
+    """``ln p`` is a line in ``z``, whose slope may be learned."""
+
+    def __init__(self, learned: bool) -> None:
+        super().__init__()
+        self.rise = torch.nn.Parameter(torch.tensor(0.3), requires_grad=learned)
+
+    def log_prob(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return self.rise * (2 * y - 1) * z
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_straight_line_tells_nothing(learned: bool) -> None:
+    assert torch.equal(Straight(learned).information(torch.ones(3), torch.randn(3)), torch.zeros(3))
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(0.05), Gaussian(0.8)])
