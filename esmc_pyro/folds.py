@@ -16,6 +16,7 @@ import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -109,7 +110,11 @@ class Folds:
         self._plain: tuple[Settings, _Fit] | None = None
         absent = default.absent_labels(Y.shape[2], likelihood)
         self._sample = None if absent is None else LabelSample(Y.flatten(0, 1), absent)
-        self._directions: list[tuple[Tensor, Tensor]] | None = None  # of the labels, the same for all settings
+
+    @cached_property
+    def _directions(self) -> list[tuple[Tensor, Tensor]]:
+        """Those of the labels of each fold, the same for all settings."""
+        return [default.label_directions(y) for y in self._Y]
 
     @torch.no_grad()
     def predict(self, x: Sequence[Tensor], held: Sequence[Tensor], settings: Settings) -> Tensor:
@@ -129,8 +134,6 @@ class Folds:
         key = settings.kernel, settings.lengthscale
         if self._first is None or self._first[0] != key or not all(map(operator.is_, self._first[1].rows, x)):
             self._first = self._plain = None  # before the next are made: they may fill the memory
-            if self._directions is None:
-                self._directions = [default.label_directions(y) for y in self._Y]
             L, M = len(self._directions[0][0]), default.pseudo_count(len(x[0]), self._pseudo)
             layers = [default.first_layer(rows, L, settings, M, self._seed) for rows in x]
             self._first = key, _First(layers, x, _all_features(layers, x))
@@ -143,7 +146,6 @@ class Folds:
             likelihood = default.likelihood_of(settings) if self._likelihood is None else self._likelihood
             G, N, _ = self._Y.shape
             L, M = first.layers[0].outputs, first.layers[0].pseudo_count
-            assert self._directions is not None
             layers = [
                 default.linear_layer(y, directions, settings, likelihood)
                 for y, directions in zip(self._Y, self._directions, strict=True)
