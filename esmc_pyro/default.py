@@ -6,8 +6,9 @@ Two layers, ``c`` as wide as there are labels (at most ``WIDTH``)::
     z = c W + b + f_z(c)          W'W couples the labels (``rules.label_coupling``), b holds their frequencies
 
 ``W`` carries what is linear in the label space, ``f_z`` (RBF) what is not. Both layers' kernels are frozen, so fitting
-is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), the spread
-is Laplace's. A few such fits make a ``stack``.
+is matrix products (``objectives.FrozenFeatures``). The means are the most probable ones (objective ``map``), those of
+``f_z`` together with ``c`` or, given ``c``, by what ``c`` would be without each row's own labels (``cavity``). The
+spread is Laplace's. A few such fits make a ``stack``.
 
 Sizes, by the rows N and labels K:
 
@@ -15,7 +16,8 @@ Sizes, by the rows N and labels K:
 M, pseudo-instances   N, at most ``PSEUDO`` and what keeps N M within ``FEATURES``; ``CURVED_PSEUDO`` of f_z
 L, width of c         K, at most ``WIDTH``
 rows a batch          N / 4, from 32 to 512
-epochs                ``EPOCHS``, or as many as make ``LEAST_STEPS`` steps (f_z: ``CURVED_EPOCHS``, ``CURVED_STEPS``)
+epochs                ``EPOCHS``, or as many as make ``LEAST_STEPS`` steps; f_z: ``CURVED_EPOCHS`` and
+                      ``CURVED_STEPS``, by itself ``EPOCHS`` and ``CAVITY_STEPS``
 labels a step         K; above ``MANY_LABELS`` those of its rows and ``ABSENT`` others (``label_sample``)
 ====================  ==================================================================================
 """
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,12 +36,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from esmc_pyro.cavity import cavity
 from esmc_pyro.feature_map import FeatureMap
 from esmc_pyro.guides import DoublyStochasticGuide
 from esmc_pyro.inference.checkpoint import Checkpoint, Section
 from esmc_pyro.inference.svi import fit_svi
 from esmc_pyro.models import EEOE, ESMC, MPU, Bernoulli, Layer, Likelihood, NotPositiveDefiniteError, make_kernel, rules
 from esmc_pyro.models.means import Linear
+from esmc_pyro.models.unused import unused
 from esmc_pyro.objectives import MAP, FrozenFeatures, laplace_spread
 from esmc_pyro.posterior import Posterior
 from esmc_pyro.relevance import feature_weights
@@ -53,7 +57,7 @@ FEATURES = FrozenFeatures.BUDGET  # numbers in the first layer's features at mos
 PSEUDO = 20_000  # pseudo-instances at most: a Cholesky factor of this size takes minutes
 EPOCHS, LR = 10, 0.1
 CURVED_PSEUDO, CURVED_EPOCHS, CURVED_LR = 300, 5, 0.02
-LEAST_STEPS, CURVED_STEPS = 100, 80  # few rows are few batches: more epochs then
+LEAST_STEPS, CURVED_STEPS, CAVITY_STEPS = 100, 80, 150  # few rows are few batches: more epochs then
 MANY_LABELS, ABSENT = 4096, 2048  # of more labels, a step looks at those of its rows and at so many others
 
 
@@ -65,7 +69,8 @@ class Settings:
     in a first phase at few rows; ``lengthscale`` is in medians of the kernel's distance between rows; ``amplitude``
     is the prior standard deviation of ``z``, ``coupling`` the strength of ``rules.label_coupling``, ``curvature`` the
     prior standard deviation of ``f_z``, the part of ``z`` that is not linear in ``c``, and ``curve_lengthscale`` its
-    length-scale, in medians of the distance between the ``c`` of rows. ``B`` is that of ``EEOE``, ``miss`` the
+    length-scale, in medians of the distance between the ``c`` of rows; with ``cavity`` it is fitted to what these would
+    be without the row's own labels. ``B`` is that of ``EEOE``, ``miss`` the
     ``c`` of ``MPU``, the share of suitable labels that are not written down; one of them at most, ``Bernoulli`` with
     neither. They count where the user names no likelihood.
     """
@@ -80,6 +85,7 @@ class Settings:
     curve_lengthscale: float = 1.0
     B: float = 1.0
     miss: float = 0.0
+    cavity: bool = False
 
     @property
     def link(self) -> tuple[float, float]:
@@ -89,7 +95,14 @@ class Settings:
     @property
     def second_layer(self) -> str:
         """What the second layer was chosen to be."""
-        return "c W + b + f_z(c)" if self.curvature else "c W + b, no f_z"
+        if not self.curvature:
+            return "c W + b, no f_z"
+        return "c W + b + f_z(c)" + (", f_z by rows without their own labels" if self.cavity else "")
+
+    @property
+    def plain(self) -> Settings:
+        """The same without ``f_z``."""
+        return replace(self, curvature=0.0, curve_lengthscale=1.0, cavity=False)
 
 
 def pseudo_count(N: int, named: int | None = None) -> int:
@@ -232,19 +245,29 @@ def curve(
     posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, objective: MAP, seed: int, progress: bool,
     checkpoint: Section | None = None,
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it, made with this ``objective``."""
+    """Add ``f_z`` to a fit without it, made with this ``objective``: ``c`` moves on with it, or stays (``cavity``)."""
     features = objective.features
     assert features is not None
-    model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0])
+    model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0]).detach()
+    mean, x = model.layers[1].mean, X[: len(Y)]
+    options: dict[str, Any] = {"lr": CURVED_LR, "seed": seed, "progress": progress, "checkpoint": checkpoint}
+    if settings.cavity:
+        c = cavity(partial(features, x), v, mean, model.likelihood, Y)
+        alone = ESMC([curved_layer(c, mean, settings, seed)], model.likelihood)
+        given = MAP(features=FrozenFeatures(alone.layers[0]), absent=objective.absent)
+        epochs = epoch_count(len(Y), EPOCHS, CAVITY_STEPS)
+        fitted = fit_means(start(alone, c, Y), c, Y, objective=given, epochs=epochs, **options)
+        model.layers[1], model.likelihood = unused(alone.layers[0]), unused(alone.likelihood)
+        guide = start(model, X, Y)
+        guide.c_v_loc.data, guide.z_v_loc.data = v, fitted.guide.v_loc(alone.layers[0]).detach()
+        return Posterior(model, guide, fitted.history, fitted.interrupted)
     with torch.no_grad():
-        c = torch.cat([features(X[: len(Y)], rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
-    model.layers[1] = curved_layer(c, model.layers[1].mean, settings, seed)
+        c = torch.cat([features(x, rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
+    model.layers[1] = curved_layer(c, mean, settings, seed)
     guide = start(model, X, Y)
-    guide.c_v_loc.data = v.data
-    return fit_means(
-        guide, X, Y, objective=objective, epochs=epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS), lr=CURVED_LR,
-        seed=seed, progress=progress, checkpoint=checkpoint,
-    )  # fmt: skip
+    guide.c_v_loc.data = v
+    epochs = epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS)
+    return fit_means(guide, X, Y, objective=objective, epochs=epochs, **options)
 
 
 def fit_settings(

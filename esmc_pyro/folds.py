@@ -15,14 +15,15 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from esmc_pyro import default
+from esmc_pyro.cavity import cavity
 from esmc_pyro.default import Settings
 from esmc_pyro.inference.schedules import SCHEDULES
 from esmc_pyro.label_sample import LabelSample
@@ -45,7 +46,13 @@ class _First:
         """``A`` of these rows of each fold, G x n x M."""
         if self.whole is not None:
             return self.whole.index_select(1, rows)
-        return torch.stack([layer.features(x[rows]) for layer, x in zip(self.layers, self.rows, strict=True)])
+        return torch.stack([self.features_of(place, rows) for place in range(len(self.layers))])
+
+    def features_of(self, place: int, rows: Tensor) -> Tensor:
+        """``A`` of these rows of one fold, n x M."""
+        if self.whole is not None:
+            return self.whole[place].index_select(0, rows)
+        return self.layers[place].features(self.rows[place][rows])
 
     def outputs(self, v: Tensor) -> Tensor:
         """``c`` of all rows, G x n x L."""
@@ -64,6 +71,7 @@ class _Fit:
     likelihoods: list[Likelihood]
     v: Tensor
     v_z: Tensor | None = None
+    cavity: Tensor | None = None  # of all rows (``cavity``), once it is needed: G x n x L
 
     @property
     def means(self) -> list[Linear]:
@@ -120,7 +128,7 @@ class Folds:
     def predict(self, x: Sequence[Tensor], held: Sequence[Tensor], settings: Settings) -> Tensor:
         """Fit these settings to the mapped features ``x`` of each fold; ``z`` of those that it holds out, ``held``."""
         first = self._first_layers(x, settings)
-        fit = self._fit_plain(first, replace(settings, curvature=0.0, curve_lengthscale=1.0))
+        fit = self._fit_plain(first, settings.plain)
         if settings.curvature:
             fit = self._fit_curve(first, fit, settings)
         parts = []
@@ -159,14 +167,29 @@ class Folds:
     def _fit_curve(self, first: _First, plain: _Fit, settings: Settings) -> _Fit:
         """The same gone on with ``f_z``; ``plain`` stays as it is."""
         G, N, K = self._Y.shape
+        inputs = self._cavity(first, plain) if settings.cavity else None
         layers = [
             default.curved_layer(c, copy.deepcopy(mean), settings, self._seed)
-            for mean, c in zip(plain.means, first.outputs(plain.v), strict=True)
+            for mean, c in zip(plain.means, first.outputs(plain.v) if inputs is None else inputs, strict=True)
         ]
         v_z = self._Y.new_zeros(G, K, layers[0].pseudo_count)
         fit = _Fit(layers, copy.deepcopy(plain.likelihoods), plain.v.clone(), v_z)
-        self._train(first, fit, default.epoch_count(N, default.CURVED_EPOCHS, default.CURVED_STEPS), default.CURVED_LR)
+        least, steps = (
+            (default.CURVED_EPOCHS, default.CURVED_STEPS) if inputs is None else (default.EPOCHS, default.CAVITY_STEPS)
+        )
+        self._train(first, fit, default.epoch_count(N, least, steps), default.CURVED_LR, inputs)
         return fit
+
+    def _cavity(self, first: _First, plain: _Fit) -> Tensor:
+        if plain.cavity is None:
+            parts = [
+                cavity(partial(first.features_of, place), v, mean, likelihood, y)
+                for place, (v, mean, likelihood, y) in enumerate(
+                    zip(plain.v, plain.means, plain.likelihoods, self._Y, strict=True)
+                )
+            ]
+            plain.cavity = torch.stack(parts)
+        return plain.cavity
 
     def _draw(self, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The labels that a step looks at in these rows of all folds, and how many each stands for; None for all."""
@@ -175,8 +198,11 @@ class Folds:
         G, N, _ = self._Y.shape
         return self._sample((rows + N * torch.arange(G).unsqueeze(1)).flatten())
 
-    def _train(self, first: _First, fit: _Fit, epochs: int, lr: float) -> None:
-        """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``."""
+    def _train(self, first: _First, fit: _Fit, epochs: int, lr: float, inputs: Tensor | None = None) -> None:
+        """Move the means of ``fit`` to the most probable ones, as ``fit_svi`` does with the objective ``map``.
+
+        With ``inputs`` (G x N x L) these are the ``c`` of all rows, and ``v`` stays.
+        """
         N, v, v_z, likelihoods = self._Y.shape[1], fit.v, fit.v_z, fit.likelihoods
         W = torch.stack([mean.weight.mT for mean in fit.means]).mT  # of a label side by side: some are taken from it
         b = torch.stack([mean.offset for mean in fit.means]).unsqueeze(1)
@@ -185,13 +211,19 @@ class Folds:
         learned = [p for likelihood in likelihoods for p in likelihood.parameters() if p.requires_grad]
         further = [p.requires_grad_() for p in (b, *(() if v_z is None else (v_z,)), *learned)]
         factors = [layer.factor() for layer in fit.layers]
+        curved = (
+            None if inputs is None else torch.stack([l.features(c) for l, c in zip(fit.layers, inputs, strict=True)])
+        )
 
         def slopes(rows: Tensor, c: Tensor) -> Sequence[Any]:
-            """Of ``sum_n ln p(y_n | z_n)`` by ``c`` and what is learned further."""
+            """Of ``sum_n ln p(y_n | z_n)`` by ``c``, if that moves, and what is learned further."""
             labels, weights = self._draw(rows)
             z = torch.baddbmm(b, c, W) if labels is None else torch.baddbmm(b[..., labels], c, W.mT[:, labels].mT)
             if v_z is not None:
-                a = torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)])
+                if curved is None:
+                    a = torch.stack([l.features(x, f) for l, x, f in zip(fit.layers, c, factors, strict=True)])
+                else:
+                    a = curved.index_select(1, rows)
                 z = z + a @ (v_z if labels is None else v_z[:, labels]).mT
             y = _entries(self._y, rows, labels)
             if learned:
@@ -203,20 +235,24 @@ class Folds:
                 by_end = torch.where(_entries(self._known, rows, labels), by_end, by_end.new_zeros(()))
             if weights is not None:
                 by_end = by_end * weights.to(by_end.dtype)
-            return torch.autograd.grad(end, [c, *further], by_end, allow_unused=True)
+            moved = [c, *further] if c.requires_grad else further
+            return torch.autograd.grad(end, moved, by_end, allow_unused=True)
 
         batches = -(-N // default.batch_size(N))
-        stepper = torch.optim.Adam([v, *further], lr=lr, fused=True)
+        stepper = torch.optim.Adam([v, *further] if inputs is None else further, lr=lr, fused=True)
         scheduler = SCHEDULES["one_cycle"](stepper, lr, epochs * batches)
         with seeded(self._seed), few_threads(N / batches * max(v.numel(), W.numel())):
             for _ in range(epochs):
                 for rows in torch.randperm(N).tensor_split(batches):
-                    a = first.features(rows)
-                    c = a @ v.mT
-                    with torch.enable_grad():
-                        by_c, *others = slopes(rows, c.requires_grad_())
-                    # of the objective per row: the prior's share and that of the labels, as many as are in the batch
-                    v.grad = torch.baddbmm(v, by_c.mT, a, beta=1 / N, alpha=-1 / len(rows))
+                    if inputs is None:
+                        a = first.features(rows)
+                        with torch.enable_grad():
+                            by_c, *others = slopes(rows, (a @ v.mT).requires_grad_())
+                        # of the objective per row: the prior's share and that of the labels, as many as the batch has
+                        v.grad = torch.baddbmm(v, by_c.mT, a, beta=1 / N, alpha=-1 / len(rows))
+                    else:
+                        with torch.enable_grad():
+                            others = [*slopes(rows, inputs.index_select(1, rows))]
                     for parameter, slope in zip(further, others, strict=True):
                         if slope is not None:  # a fused step takes numbers in the order in which they lie in memory
                             parameter.grad = torch.empty_like(parameter).copy_(slope / -len(rows))

@@ -112,7 +112,7 @@ class Judge:
         self._found: dict[Settings, tuple[float, Tensor]] = {}
         training = (
             default.EPOCHS, default.LR, default.LEAST_STEPS, default.CURVED_EPOCHS, default.CURVED_STEPS,
-            default.CURVED_LR, pseudo, relevance.TRAINING, epochs, lr,
+            default.CURVED_LR, default.CAVITY_STEPS, pseudo, relevance.TRAINING, epochs, lr,
         )  # fmt: skip
         absent = default.absent_labels(Y.shape[1], likelihood)
         of_some = ({"projected": feature_map.PROJECTED} if project else {}) | ({"absent": absent} if absent else {})

@@ -51,6 +51,8 @@ CURVES: tuple[dict[str, float], ...] = (
     {"curvature": 1.0, "curve_lengthscale": 0.5},
     {"curvature": 2.0, "curve_lengthscale": 0.5},
 )
+# the same by rows without their own labels: many rows would take minutes for what these say
+CAVITIES: tuple[dict[str, Any], ...] = tuple({**curve, "cavity": True} for curve in CURVES[1:])
 
 
 def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
@@ -75,7 +77,7 @@ def _candidates(many_rows: bool) -> tuple[tuple[dict[str, Any], ...], ...]:
         *AMPLITUDES,
         tuple({"coupling": c} for c in (0.5, 0.95)),
         ({"B": 3.0, "miss": 0.0},),
-        CURVES,
+        CURVES if many_rows else (*CURVES, *CAVITIES),
         ({"relevance": True}, {"relevance": False}),
     )
 

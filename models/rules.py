@@ -121,11 +121,16 @@ def label_coupling(directions: tuple[Tensor, Tensor], strength: float) -> Tensor
     """``W`` (width x K) with ``W'W = (1 - strength) I + strength R``, by the ``label_directions`` of ``R``.
 
     As the slopes of the last layer's linear mean, ``z = c W``, it makes labels that occur together borrow strength from
-    each other a priori. With fewer directions than labels it is the best approximation by these.
+    each other a priori. With fewer directions than labels it is the best approximation by these, scaled so that each
+    label keeps its variance, one: what few directions leave of a rare label would hardly let it vary.
     """
     values, vectors = directions
     root = vectors * (1 - strength + strength * values).clamp(min=0).sqrt()
-    return root @ vectors.mT if len(vectors) == len(values) else root.mT
+    if len(vectors) == len(values):
+        return root @ vectors.mT
+    size = root.norm(dim=1, keepdim=True)
+    # a label in none of the directions, or by rounding only, has no correlations to go by
+    return (root / torch.where(size > 1e-4, size, torch.ones_like(size))).mT
 
 
 def _leading(matrix: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,6 +14,7 @@ from esmc_pyro.folds import Folds
 from esmc_pyro.models import Bernoulli, LearnedMPU, Likelihood, Propensity
 
 CURVED = Settings(kernel="rbf", curvature=2.0, curve_lengthscale=0.5)
+CAVITY = replace(CURVED, cavity=True)
 
 
 def made(rows: int = 60, labels: int = 4, gaps: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,6 +97,10 @@ def folds_of(Y: torch.Tensor, *given: Any, **options: Any) -> Folds:
         (Settings(), Shifted()),
         (CURVED, None),
         (CURVED, LearnedMPU(0.3)),
+        (CAVITY, None),
+        (CAVITY, Propensity([0.3, 0.5, 0.7, 0.9])),
+        (CAVITY, LearnedMPU(0.3)),
+        (CAVITY, Shifted()),
     ],
 )
 def test_folds_get_the_means_of_fits_one_by_one(settings: Settings, likelihood: Likelihood | None, gaps: bool) -> None:
@@ -105,19 +110,23 @@ def test_folds_get_the_means_of_fits_one_by_one(settings: Settings, likelihood: 
     assert z.std() > 0.5
 
 
+@pytest.mark.parametrize("settings", [CURVED, CAVITY])
 @pytest.mark.parametrize("options", [{"pseudo": 7}, {"epochs": 3, "lr": 0.02}, {"seed": 5}])
-def test_folds_take_the_options_of_a_fit(options: dict[str, Any]) -> None:
+def test_folds_take_the_options_of_a_fit(options: dict[str, Any], settings: Settings) -> None:
     x, Y = made()
-    z = together(folds_of(Y, **options), x, CURVED)
-    torch.testing.assert_close(z, one_by_one(x, Y, CURVED, **options), rtol=1e-3, atol=1e-3)
-    assert not torch.allclose(z, together(folds_of(Y), x, CURVED), rtol=1e-2, atol=1e-2)
+    z = together(folds_of(Y, **options), x, settings)
+    torch.testing.assert_close(z, one_by_one(x, Y, settings, **options), rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(z, together(folds_of(Y), x, settings), rtol=1e-2, atol=1e-2)
 
 
-def test_features_beyond_the_memory_are_made_a_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [CURVED, CAVITY])
+def test_features_beyond_the_memory_are_made_a_batch_at_a_time(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, Y = made()
-    kept = together(folds_of(Y, pseudo=20), x, CURVED)
+    kept = together(folds_of(Y, pseudo=20), x, settings)
     monkeypatch.setattr(objectives.FrozenFeatures, "BUDGET", 20)
-    torch.testing.assert_close(together(folds_of(Y, pseudo=20), x, CURVED), kept, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(together(folds_of(Y, pseudo=20), x, settings), kept, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("likelihood", [None, LearnedMPU(0.3)])
@@ -136,7 +145,7 @@ def test_what_is_kept_of_the_last_fit_changes_nothing(
         monkeypatch.setattr(default, name, count)
     rows, plain = parted(x), replace(CURVED, curvature=0.0)
     # of three folds: features once, a fit without f_z once for each amplitude; then features of another length-scale
-    tried = [plain, CURVED, replace(CURVED, curvature=1.0), replace(CURVED, amplitude=2.0)]
+    tried = [plain, CURVED, CAVITY, replace(CAVITY, curvature=1.0), replace(CURVED, amplitude=2.0)]
     found = [folds.predict(*rows, settings) for settings in tried]
     assert counts == {"first_layer": 3, "linear_layer": 6}
     tried.append(replace(CURVED, lengthscale=2.0))
