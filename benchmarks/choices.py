@@ -4,8 +4,9 @@ Each fifth of the training rows is judged by its full labels after the default h
 four, and after one thing was done in another way: the candidate with the highest held-out score alone, in place of the
 stack of ``esmc_pyro.stack``; whichever of the two scores more on the rows that chose; length-scales as in the search,
 though the fit has more pseudo-instances (``judge.denser_lengthscale``); calibration and threshold by the search's own
-models (``search.judge_members``); of wide words (``feature_map.is_wide``), all of them in place of their projection,
-with a search of its own. Test rows are not touched. Writes benchmarks/results/choices.csv and choices.md.
+models (``search.judge_members``); up to 8000 rows, ``f_z`` with ``c`` only, never by rows without their own labels
+(``esmc_pyro.cavity``); of wide words (``feature_map.is_wide``), all of them in place of their projection; these two
+with searches of their own. Test rows are not touched. Writes benchmarks/results/choices.csv and choices.md.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ SHOWN = ["auc", "lrap", "coverage", "p@1", "p@3", "ece", "f1"]
 DEFAULT, BEST, HIGHER = "the default", "the best alone", "the best alone or the stack, by held-out score"
 LONGER, CALIBRATED = "length-scales as in the search", "calibrated by the search's models"
 ALL_WORDS = "words not projected"
+JOINT = "f_z fitted with c only"
 
 
 def measure(Y: np.ndarray, z: torch.Tensor, likelihood: Any, judged: judge.Search | None) -> dict[str, float]:
@@ -84,12 +86,19 @@ def run(dataset: str, removed: float, folds: int) -> Iterator[dict[str, Any]]:
         for name, (members, by) in choices.items():
             own = {"choice": name, "members": len(members)}
             yield line | own | measure(Y[held], z[members], likelihood, by)
+        others: dict[str, dict[str, Any]] = {}
+        if len(y) <= search.LARGE_ROWS:
+            others[JOINT] = {
+                "candidates": [[one for one in group if not one.get("cavity")] for group in search.CANDIDATES]
+            }
         if is_wide(X[rest], found.settings.features):
-            whole = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]), project=False)
+            others[ALL_WORDS] = {"project": False}
+        for name, options in others.items():
+            whole = search.choose(X[rest], y, None, {}, candidate_kinds(X[rest]), **options)
             if whole.interrupted:
                 raise KeyboardInterrupt
-            own = {"choice": ALL_WORDS, "members": len(whole.members)}
-            made = fitted_z(X[rest], y, whole.members, X[held], project=False)
+            own = {"choice": name, "members": len(whole.members)}
+            made = fitted_z(X[rest], y, whole.members, X[held], project=options.get("project"))
             yield line | own | measure(Y[held], made, likelihood, None)
         print(dataset, removed, fold, len(found.members), "members", flush=True)
 
