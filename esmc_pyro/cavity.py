@@ -9,9 +9,10 @@ propagation. At the most probable means of ``z_n = c_n W + b``, ``c_n = A_n v'``
                                   s_n = A_n [I + e A'A]^-1 A_n'              the variance with them
 
 in each direction of ``c`` by itself: the eigenvectors of ``W diag(h) W'``, with ``e`` the eigenvalues and ``h`` (K) the
-mean information of a row's labels. For Gaussian labels this is exact: the mean of the fit that leaves the row out.
-``s_n`` is computed for a few ``e``; between them ``ln(1 / s_n - 1 / |A_n|^2)`` is taken to be linear in ``ln e``, as it
-is where the spectrum of ``A'A`` is a power law.
+mean information of a row's labels. ``s_n`` is computed for a few ``e``; between them ``ln(1 / s_n - 1 / |A_n|^2)`` is
+taken to be linear in ``ln e``, as it is where the spectrum of ``A'A`` is a power law. For Gaussian labels all else is
+exact, the mean of the fit that leaves the row out. Means that are far from the most probable ones are pulled back too
+far (with few steps, by Gaussian labels of little noise); held-out rows then choose an ``f_z`` of another kind.
 
 Shapes: ``A`` N x M, ``v`` L x M, ``c`` and ``g`` N x L, ``W`` L x K, ``e`` L.
 """
@@ -23,28 +24,31 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from esmc_pyro.models import Likelihood, observed
-from esmc_pyro.models.linalg import jittered_cholesky
+from esmc_pyro.models import Likelihood, NotPositiveDefiniteError, observed
+from esmc_pyro.models.linalg import add_to_diagonal, jittered_cholesky
 from esmc_pyro.models.means import Linear
-from esmc_pyro.objectives import BLOCK
+from esmc_pyro.objectives import row_blocks
 
 LEVELS = 3  # values of e for which s is computed: a Cholesky factor each
 LEAST = 1e-6  # of the largest e: less is no information
+APART = 1e-3  # of ln e: a line through nodes that are closer would be steep by rounding
 
 
 @torch.no_grad()
 def cavity(features: Callable[[Tensor], Tensor], v: Tensor, mean: Linear, likelihood: Likelihood, Y: Tensor) -> Tensor:
     """``cavity_n`` of all rows of ``Y`` (N x K), N x L; ``features`` gives ``A`` of rows by their places."""
     c, A_A, pull, information = _fitted(features, v, mean, likelihood, Y)
-    e, U = torch.linalg.eigh((mean.weight * information) @ mean.weight.mT)
+    name, of_c = "the information of the labels", (mean.weight * information) @ mean.weight.mT
+    if not torch.isfinite(of_c).all():
+        raise NotPositiveDefiniteError(f"{name} has entries that are not finite; expected a fit that did not diverge")
+    e, U = torch.linalg.eigh(of_c)
     e = e.clamp(min=LEAST * e.max())
     if not e.max() > 0:  # labels that say nothing pull nothing
         return c
-    levels = _levels(e)
-    name = "the information about the latent space"
-    factors = [jittered_cholesky(torch.eye(len(A_A)).to(A_A) + level * A_A, name) for level in levels]
-    between = _interpolation(levels.log(), e.log())
-    for rows in _blocks(Y):
+    nodes = _nodes(e.log())
+    factors = [jittered_cholesky(add_to_diagonal(level * A_A, 1.0), name) for level in nodes.exp()]
+    between = _interpolation(nodes, e.log())
+    for rows in row_blocks(Y):
         a = features(rows)
         prior = 1 / a.square().sum(1, keepdim=True).clamp(min=torch.finfo(a.dtype).tiny ** 0.5)
         s = [torch.linalg.solve_triangular(factor, a.mT, upper=False).square().sum(0) for factor in factors]
@@ -61,26 +65,25 @@ def _fitted(
     L, M = v.shape
     c, pull, A_A = v.new_zeros(len(Y), L), v.new_zeros(len(Y), L), v.new_zeros(M, M)
     information = v.new_zeros(Y.shape[1])
-    for rows in _blocks(Y):
+    for rows in row_blocks(Y):
         a = features(rows)
         A_A.addmm_(a.mT, a)
         c[rows] = a @ v.mT
         z, (y, known) = mean(c[rows]), observed(Y, rows)
-        pull[rows] = (known * likelihood.slope(y, z)) @ mean.weight.mT
-        information += (known * likelihood.information(y, z)).sum(0) / len(Y)
+        pull[rows] = (known * likelihood.slope(y, z)).to(z.dtype) @ mean.weight.mT
+        information += (known * likelihood.information(y, z)).to(z.dtype).sum(0) / len(Y)
     return c, A_A, pull, information
 
 
-def _blocks(Y: Tensor) -> tuple[Tensor, ...]:
-    return torch.arange(len(Y)).split(min(4096, max(1, BLOCK // Y.shape[1])))
-
-
-def _levels(e: Tensor) -> Tensor:
-    """The values of ``e`` (L) for which ``s`` is computed: all, if they are few, or some from a low one to the top."""
-    if len(e.unique()) <= LEVELS:
-        return e.unique()
-    low, high = e.quantile(0.1).log(), e.max().log()
-    return torch.linspace(0, 1, LEVELS).to(e).mul(high - low).add(low).exp().unique()
+def _nodes(logs: Tensor) -> Tensor:
+    """The values of ``ln e`` (L) at which ``s`` is computed: all, if they are few, or some from a low one on."""
+    nodes = logs.unique()
+    if len(nodes) > LEVELS:
+        low = logs.exp().quantile(0.1).log()
+        nodes = torch.linspace(0, 1, LEVELS).to(logs) * (logs.max() - low) + low
+        if not nodes[-1] - nodes[0] > APART:
+            nodes = torch.stack([logs.min(), logs.max()])
+    return nodes[torch.cat([torch.ones(1, dtype=torch.bool), nodes.diff() > APART])]
 
 
 def _interpolation(nodes: Tensor, at: Tensor) -> Tensor:

@@ -243,16 +243,26 @@ def start(model: ESMC, X: Tensor, Y: Tensor) -> DoublyStochasticGuide:
 
 def curve(
     posterior: Posterior, X: Tensor, Y: Tensor, settings: Settings, objective: MAP, seed: int, progress: bool,
-    checkpoint: Section | None = None,
+    checkpoint: Checkpoint | None = None, name: str = "fit",
 ) -> Posterior:  # fmt: skip
-    """Add ``f_z`` to a fit without it, made with this ``objective``: ``c`` moves on with it, or stays (``cavity``)."""
+    """Add ``f_z`` to a fit without it, made with this ``objective``: ``c`` moves on with it, or stays (``cavity``).
+
+    Where Ctrl-C ends the work before there is an ``f_z``, the fit without it is what there is.
+    """
     features = objective.features
     assert features is not None
     model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0]).detach()
     mean, x = model.layers[1].mean, X[: len(Y)]
-    options: dict[str, Any] = {"lr": CURVED_LR, "seed": seed, "progress": progress, "checkpoint": checkpoint}
+    section = None if checkpoint is None else checkpoint.section(f"{name}, f_z")
+    options: dict[str, Any] = {"lr": CURVED_LR, "seed": seed, "progress": progress, "checkpoint": section}
     if settings.cavity:
-        c = cavity(partial(features, x), v, mean, model.likelihood, Y)
+        try:
+            c = _cavity(
+                posterior, x, Y, features, None if checkpoint is None else checkpoint.section(f"{name}, cavity")
+            )
+        except KeyboardInterrupt:
+            posterior.interrupted = True
+            return posterior
         alone = ESMC([curved_layer(c, mean, settings, seed)], model.likelihood)
         given = MAP(features=FrozenFeatures(alone.layers[0]), absent=objective.absent)
         epochs = epoch_count(len(Y), EPOCHS, CAVITY_STEPS)
@@ -260,14 +270,33 @@ def curve(
         model.layers[1], model.likelihood = unused(alone.layers[0]), unused(alone.likelihood)
         guide = start(model, X, Y)
         guide.c_v_loc.data, guide.z_v_loc.data = v, fitted.guide.v_loc(alone.layers[0]).detach()
-        return Posterior(model, guide, fitted.history, fitted.interrupted)
-    with torch.no_grad():
-        c = torch.cat([features(x, rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
-    model.layers[1] = curved_layer(c, mean, settings, seed)
-    guide = start(model, X, Y)
-    guide.c_v_loc.data = v
-    epochs = epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS)
-    return fit_means(guide, X, Y, objective=objective, epochs=epochs, **options)
+        fitted = Posterior(model, guide, fitted.history, fitted.interrupted)
+    else:
+        with torch.no_grad():
+            c = torch.cat([features(x, rows) @ v.mT for rows in torch.arange(len(Y)).split(4096)])
+        model.layers[1] = curved_layer(c, mean, settings, seed)
+        guide = start(model, X, Y)
+        guide.c_v_loc.data = v
+        epochs = epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS)
+        fitted = fit_means(guide, X, Y, objective=objective, epochs=epochs, **options)
+    fitted.history["seconds"] += posterior.history["seconds"].iloc[-1]
+    fitted.history["epoch"] += posterior.history["epoch"].iloc[-1]
+    fitted.history = pd.concat([posterior.history, fitted.history], ignore_index=True)
+    return fitted
+
+
+def _cavity(posterior: Posterior, x: Tensor, Y: Tensor, features: FrozenFeatures, section: Section | None) -> Tensor:
+    """``cavity`` of a fit without ``f_z``; kept, since another number of threads would round it otherwise."""
+    model = posterior.model
+    v = posterior.guide.v_loc(model.layers[0]).detach()
+    origin = {} if section is None else {"v": fingerprint(v), "X": fingerprint(x), "Y": fingerprint(Y)}
+    kept = None if section is None else section.get(origin)
+    if kept is not None:
+        return kept[1]["c"]
+    c = cavity(partial(features, x), v, model.layers[1].mean, model.likelihood, Y)
+    if section is not None:
+        section.put(origin, {}, {"c": c})
+    return c
 
 
 def fit_settings(
@@ -283,23 +312,17 @@ def fit_settings(
     """
     absent = absent_labels(Y.shape[1], likelihood)
     likelihood = likelihood_of(settings) if likelihood is None else likelihood
-    first, second = (None, None) if checkpoint is None else (
-        checkpoint.section(name), checkpoint.section(f"{name}, f_z")
-    )  # fmt: skip
+    section = None if checkpoint is None else checkpoint.section(name)
     model = build(X, Y, settings, likelihood, pseudo_count(len(X), pseudo), seed, directions)
     guide = start(model, X, Y)
     guide.z_v_loc.requires_grad_(False)  # f_z = 0
     features = FrozenFeatures(model.layers[0])
     objective = MAP(features=features, absent=absent)
     posterior = fit_means(
-        guide, X, Y, objective=objective, epochs=epochs, lr=lr, seed=seed, progress=progress, checkpoint=first
+        guide, X, Y, objective=objective, epochs=epochs, lr=lr, seed=seed, progress=progress, checkpoint=section
     )
     if settings.curvature and not posterior.interrupted:
-        history = posterior.history
-        posterior = curve(posterior, X, Y, settings, objective, seed, progress, second)
-        posterior.history["seconds"] += history["seconds"].iloc[-1]
-        posterior.history["epoch"] += history["epoch"].iloc[-1]
-        posterior.history = pd.concat([history, posterior.history], ignore_index=True)
+        posterior = curve(posterior, X, Y, settings, objective, seed, progress, checkpoint, name)
     if spread:
         try:
             laplace_spread(posterior.model, posterior.guide, X, Y, features=features)

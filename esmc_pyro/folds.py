@@ -173,7 +173,8 @@ class Folds:
             for mean, c in zip(plain.means, first.outputs(plain.v) if inputs is None else inputs, strict=True)
         ]
         v_z = self._Y.new_zeros(G, K, layers[0].pseudo_count)
-        fit = _Fit(layers, copy.deepcopy(plain.likelihoods), plain.v.clone(), v_z)
+        v = plain.v.clone() if inputs is None else plain.v  # which stays
+        fit = _Fit(layers, copy.deepcopy(plain.likelihoods), v, v_z)
         least, steps = (
             (default.CURVED_EPOCHS, default.CURVED_STEPS) if inputs is None else (default.EPOCHS, default.CAVITY_STEPS)
         )

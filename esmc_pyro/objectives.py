@@ -311,6 +311,11 @@ class MAPLoss(nn.Module):
         return 0.5 * self.kl_weight * v.square().sum()
 
 
+def row_blocks(Y: Tensor, block: int | None = None) -> tuple[Tensor, ...]:
+    """The rows of ``Y`` (N x K), ``block`` of them at a time; None is as many as ``BLOCK`` labels allow."""
+    return torch.arange(len(Y)).split(min(4096, max(1, BLOCK // Y.shape[1])) if block is None else block)
+
+
 @torch.no_grad()
 def laplace_spread(
     model: ESMC,
@@ -325,7 +330,7 @@ def laplace_spread(
     ``s_m^2 = 1 / (1 + mean_o sum_n h_no A_nm^2)``, with ``h_no`` the information of ``y_n`` about output ``o``
     (for a ``Bernoulli`` label ``lambda^2 p (1 - p)``), and ``sum_k W_ok^2 h_nk`` for a latent dimension behind a linear
     mean ``W``, whatever the slope of ``f_z`` adds. For one layer, or two of which the second has such a mean.
-    ``block`` rows are looked at together, None as many as ``BLOCK`` labels allow.
+    ``block`` rows are looked at together (``row_blocks``).
     """
     if guide.covariance != "common":
         raise ValueError(f"the guide's covariance must be 'common' for a Laplace spread; got {guide.covariance!r}")
@@ -336,8 +341,7 @@ def laplace_spread(
             f"{len(layers)} layers, the last with the mean {type(layers[-1].mean).__name__}"
         )
     totals = [torch.zeros(layer.pseudo_count, dtype=X.dtype) for layer in layers]
-    block = min(4096, max(1, BLOCK // Y.shape[1])) if block is None else block
-    for rows in torch.arange(len(Y)).split(block):
+    for rows in row_blocks(Y, block):
         y, known = observed(Y, rows)
         a = layers[0].features(X[rows]) if features is None else features(X, rows)
         z, inputs = plug_in_z(model, guide, X[rows], a @ guide.v_loc(layers[0]).mT)

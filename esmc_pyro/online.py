@@ -4,6 +4,7 @@ With whitened functions this needs no old row. Pseudo-instances at new rows go u
 factor of ``K + alpha^2 I`` grows below and the old coordinates of ``v`` keep their meaning and their posterior; the new
 ones begin at their prior, ``N(0, 1)``. Means move to the most probable ones given the new rows and that prior, and the
 precisions of Laplace's approximation add up: ``1 / s^2 = 1 / s_0^2 + mean_o sum_n h_no A_nm^2`` over the new rows.
+``c`` and ``f_z`` move together, also where ``f_z`` was fitted by rows without their own labels (``cavity``).
 """
 
 from __future__ import annotations

@@ -128,9 +128,9 @@ def label_coupling(directions: tuple[Tensor, Tensor], strength: float) -> Tensor
     root = vectors * (1 - strength + strength * values).clamp(min=0).sqrt()
     if len(vectors) == len(values):
         return root @ vectors.mT
-    size = root.norm(dim=1, keepdim=True)
-    # a label in none of the directions, or by rounding only, has no correlations to go by
-    return (root / torch.where(size > 1e-4, size, torch.ones_like(size))).mT
+    # labels that never vary have no correlations to go by, in whichever directions they are
+    varies = (vectors.square() @ values.clamp(min=0)).unsqueeze(1) > 1e-6
+    return (root / torch.where(varies, root.norm(dim=1, keepdim=True), 1.0)).mT
 
 
 def _leading(matrix: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:

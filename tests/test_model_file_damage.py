@@ -120,7 +120,7 @@ BAD = {
     "a repeated key": (lambda: with_header(lambda text: '{"a":1,"a":2,' + text[1:]), "a key is repeated"),
     "another format": (lambda: with_metadata(format="pt"), "it is no model file"),
     "no metadata": (lambda: with_header(lambda text: "{}"), "it is no model file"),
-    "a newer version": (lambda: with_metadata(version="8", package="9.1"), r"version 8 .*esmc-pyro 9.1.*newer one"),
+    "a newer version": (lambda: with_metadata(version="9", package="9.1"), r"version 9 .*esmc-pyro 9.1.*newer one"),
     "version zero": (lambda: with_metadata(version="0"), "its version must be a whole number"),
     "a version of digits without end": (lambda: with_metadata(version="9" * 5000), "its version must be"),
     "another checksum": (lambda: with_metadata(checksum="0" * 64), "its checksum does not match"),

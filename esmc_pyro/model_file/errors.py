@@ -20,8 +20,8 @@ class ModelFileError(ValueError):
 
 # version 2: weights of features; version 3: members; version 4: quantiles of features, Laplacian kernels;
 # version 5: the length-scale of f_z; version 6: what is the same in several tensors is written once;
-# version 7: the calibration of suitability
-FORMAT = Format("esmc-pyro model", 7, "model file", ModelFileError)
+# version 7: the calibration of suitability; version 8: what f_z learned from
+FORMAT = Format("esmc-pyro model", 8, "model file", ModelFileError)
 
 
 class Fields:

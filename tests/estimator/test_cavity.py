@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from esmc_pyro import cavity as module
+from esmc_pyro import objectives
 from esmc_pyro.cavity import cavity
-from esmc_pyro.models import Bernoulli, Gaussian, Likelihood
+from esmc_pyro.models import Bernoulli, Gaussian, Likelihood, NotPositiveDefiniteError
 from esmc_pyro.models.means import Linear
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -39,7 +40,7 @@ def fitted(A: torch.Tensor, mean: Linear, likelihood: Likelihood, Y: torch.Tenso
         z = A @ v.mT @ W + b
         slope = ((known * likelihood.slope(y, z)) @ W.mT).mT @ A - v
         h = known * likelihood.information(y, z)
-        H = torch.einsum("lk,nk,jk,nm,np->lmjp", W, h, W, A, A).reshape(L * M, L * M) + torch.eye(L * M)
+        H = torch.einsum("lk,nk,jk,nm,np->lmjp", W, h, W, A, A).reshape(L * M, L * M) + torch.eye(L * M).to(A)
         v = v + torch.linalg.solve(H, slope.flatten()).view(L, M)
     return v
 
@@ -101,8 +102,28 @@ def test_rows_without_known_labels_stay() -> None:
 def test_rows_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     A, mean, Y = made()
     _, whole = found(A, mean, Bernoulli(), Y)
-    monkeypatch.setattr(module, "BLOCK", 35)  # seven rows
+    monkeypatch.setattr(objectives, "BLOCK", 35)  # seven rows
     torch.testing.assert_close(found(A, mean, Bernoulli(), Y)[1], whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("K", [3, 4, 12])
+def test_directions_that_are_all_but_equal_are_one(K: int) -> None:
+    """One label a row, all as frequent: the information is the same in all directions but one, up to rounding."""
+    A, _, _ = made(N=36, M=36)
+    Y = torch.eye(K).repeat(36 // K, 1).to(A)
+    standard = Y - Y.mean(0)
+    W = torch.linalg.cholesky(0.2 * torch.eye(K) + standard.mT @ standard / len(Y)).mT.contiguous()
+    mean, likelihood = Linear(W, Y.mean(0)), Gaussian(0.5)
+    for dtype in (torch.float64, torch.float32):
+        c, without = found(A.to(dtype), mean.to(dtype), likelihood, Y.to(dtype))
+        wanted = left_out(A.to(dtype), mean, likelihood, Y.to(dtype))
+        assert (without - wanted).norm() < 0.02 * (c - wanted).norm()
+
+
+def test_a_fit_that_diverged_is_refused() -> None:
+    A, mean, Y = made()
+    with pytest.raises(NotPositiveDefiniteError, match=r"information of the labels .* not finite; expected a fit"):
+        cavity(lambda rows: A[rows], torch.full((3, 40), torch.nan), mean, Bernoulli(), Y)
 
 
 def test_a_line_goes_through_its_nodes_and_on() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ctrl_c import stop_at
 
 from esmc_pyro import default, online
 from esmc_pyro.default import Settings
 from esmc_pyro.folds import Folds
+from esmc_pyro.inference.checkpoint import Checkpoint
 from esmc_pyro.models import Bernoulli, Likelihood, Propensity, rules
 
 Make = Callable[..., tuple[np.ndarray, np.ndarray]]
@@ -68,9 +71,13 @@ def test_batches_and_epochs_by_the_number_of_rows(rows: int, batch: int, epochs:
 def test_every_phase_makes_its_steps(make_data: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     X, Y = make_data(40)
-    curved = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), Settings(curvature=1.0)).history
     steps = 2  # of an epoch: 40 rows in batches of at most 32
-    assert len(curved) * steps == default.LEAST_STEPS + default.CURVED_STEPS
+    for cavity, more in ((False, default.CURVED_STEPS), (True, default.CAVITY_STEPS)):
+        settings = Settings(curvature=1.0, cavity=cavity)
+        history = default.fit_settings(torch.as_tensor(X), torch.as_tensor(Y), settings).history
+        assert len(history) * steps == default.LEAST_STEPS + more
+        assert (history["epoch"].diff()[1:] == 1).all()
+        assert (history["seconds"].diff()[1:] > 0).all()
 
 
 def test_the_length_scale_of_f_z_is_in_medians_of_the_distance_between_c(make_data: Make) -> None:
@@ -94,11 +101,52 @@ def test_f_z_learns_what_is_not_linear_in_c(monkeypatch: pytest.MonkeyPatch) -> 
     y = torch.stack([x[:, 0] > 0, x[:, 1] > 0, x[:, 0] * x[:, 1] > 0], 1).float()
     settings = Settings(kernel="rbf", lengthscale=3.0, amplitude=4.0, coupling=0.0)
     missed = []
-    for curvature in (0.0, 3.0):
-        fitted = default.fit_settings(x[:300], y[:300], replace(settings, curvature=curvature), pseudo=3)
+    for curvature, cavity in ((0.0, False), (3.0, False), (3.0, True)):
+        changed = replace(settings, curvature=curvature, cavity=cavity)
+        fitted = default.fit_settings(x[:300], y[:300], changed, pseudo=3)
         missed.append(((fitted.predict(x[300:])[:, 2] > 0) != (y[300:, 2] > 0)).float().mean())
     assert missed[0] > 0.4
-    assert missed[1] < 0.2
+    assert max(missed[1:]) < 0.2
+
+
+def test_f_z_by_rows_without_their_own_labels_leaves_c_as_it_is(make_data: Make) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data(40))
+    settings = Settings(curvature=1.0, cavity=True)
+    plain, curved = (default.fit_settings(X, Y, one) for one in (settings.plain, settings))
+    torch.testing.assert_close(plain.predict_layers(X)[0], curved.predict_layers(X)[0], rtol=0, atol=0)
+    assert curved.guide.z_v_loc.any()
+    assert curved.guide.z_v_scale.max() < 1  # Laplace's, less than the prior's
+    assert not torch.equal(plain.model.layers[1].mean.offset, curved.model.layers[1].mean.offset)
+    assert "by rows without their own labels" in settings.second_layer
+
+
+def test_ctrl_c_before_there_is_an_f_z_leaves_the_fit_without_it(
+    make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    X, Y = (torch.as_tensor(part) for part in make_data(40))
+    settings, kept = Settings(curvature=1.0, cavity=True), tmp_path / "kept"
+    with monkeypatch.context() as patch:
+        stop_at(patch, default, "cavity", 1)
+        early = default.fit_settings(X, Y, settings, checkpoint=Checkpoint(kept))
+    assert early.interrupted
+    torch.testing.assert_close(early.predict(X), default.fit_settings(X, Y, settings.plain).predict(X), rtol=0, atol=0)
+    again = default.fit_settings(X, Y, settings, checkpoint=Checkpoint(kept))
+    assert not again.interrupted
+    torch.testing.assert_close(again.predict(X), default.fit_settings(X, Y, settings).predict(X), rtol=0, atol=0)
+
+
+def test_what_f_z_learns_from_is_found_once(make_data: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Other threads would round it otherwise, and the checkpoint of ``f_z`` would be of other rows."""
+    X, Y = (torch.as_tensor(part) for part in make_data(40))
+    settings, kept = Settings(curvature=1.0, cavity=True), tmp_path / "kept"
+    whole = default.fit_settings(X, Y, settings).predict(X)
+    with monkeypatch.context() as patch:
+        stop_at(patch, default, "fit_svi", 2)  # of c, then of f_z
+        with pytest.raises(KeyboardInterrupt):
+            default.fit_settings(X, Y, settings, checkpoint=Checkpoint(kept))
+    monkeypatch.setattr(default, "cavity", None)
+    again = default.fit_settings(X, Y, settings, checkpoint=Checkpoint(kept))
+    torch.testing.assert_close(again.predict(X), whole, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

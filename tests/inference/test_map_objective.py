@@ -283,6 +283,18 @@ def test_coupling_of_labels_up_to_twice_the_width_is_the_best_of_that_rank(label
     assert torch.allclose(W.norm(dim=0)[varies], torch.ones(int(varies.sum())), atol=1e-9)
 
 
+def test_labels_that_never_vary_are_not_made_larger() -> None:
+    """Also where directions in which nothing varies are among those that are kept."""
+    Y = torch.cat([(torch.rand(6, 10) < 0.5).double(), torch.ones(6, 8)], 1)
+    directions = rules.label_directions(Y, 14)
+    varies = rules.standardised_labels(Y).any(0)
+    W = rules.label_coupling(directions, 0.8)
+    assert torch.allclose(W.norm(dim=0)[varies], torch.ones(int(varies.sum())), atol=1e-9)
+    values, vectors = directions
+    assert torch.allclose(W[:, ~varies], (vectors * (0.2 + 0.8 * values).sqrt()).mT[:, ~varies], atol=1e-12)
+    assert (W.norm(dim=0)[~varies] < 0.5).all()
+
+
 @pytest.mark.parametrize("strength", [0.0, 0.4, 1.0])
 def test_label_coupling_is_a_root_of_the_formula(strength: float) -> None:
     Y = _labels()
