@@ -211,6 +211,11 @@ def epoch_count(N: int, least: int, steps: int) -> int:
     return max(least, -(-steps // -(-N // batch_size(N))))
 
 
+def curve_epochs(N: int, settings: Settings) -> int:
+    """Epochs of ``f_z``, together with ``c`` or by itself."""
+    return epoch_count(N, *((EPOCHS, CAVITY_STEPS) if settings.cavity else (CURVED_EPOCHS, CURVED_STEPS)))
+
+
 def absent_labels(K: int, likelihood: Likelihood | None) -> int | None:
     """How many labels that do not occur in a batch a step looks at, None for all; a ``likelihood`` that is not the same
     for each label sees all of them (None is the one of the settings, which is).
@@ -254,7 +259,10 @@ def curve(
     model, v = posterior.model, posterior.guide.v_loc(posterior.model.layers[0]).detach()
     mean, x = model.layers[1].mean, X[: len(Y)]
     section = None if checkpoint is None else checkpoint.section(f"{name}, f_z")
-    options: dict[str, Any] = {"lr": CURVED_LR, "seed": seed, "progress": progress, "checkpoint": section}
+    options: dict[str, Any] = {
+        "epochs": curve_epochs(len(Y), settings), "lr": CURVED_LR, "seed": seed, "progress": progress,
+        "checkpoint": section,
+    }  # fmt: skip
     if settings.cavity:
         try:
             c = _cavity(
@@ -265,8 +273,7 @@ def curve(
             return posterior
         alone = ESMC([curved_layer(c, mean, settings, seed)], model.likelihood)
         given = MAP(features=FrozenFeatures(alone.layers[0]), absent=objective.absent)
-        epochs = epoch_count(len(Y), EPOCHS, CAVITY_STEPS)
-        fitted = fit_means(start(alone, c, Y), c, Y, objective=given, epochs=epochs, **options)
+        fitted = fit_means(start(alone, c, Y), c, Y, objective=given, **options)
         model.layers[1], model.likelihood = unused(alone.layers[0]), unused(alone.likelihood)
         guide = start(model, X, Y)
         guide.c_v_loc.data, guide.z_v_loc.data = v, fitted.guide.v_loc(alone.layers[0]).detach()
@@ -277,8 +284,7 @@ def curve(
         model.layers[1] = curved_layer(c, mean, settings, seed)
         guide = start(model, X, Y)
         guide.c_v_loc.data = v
-        epochs = epoch_count(len(Y), CURVED_EPOCHS, CURVED_STEPS)
-        fitted = fit_means(guide, X, Y, objective=objective, epochs=epochs, **options)
+        fitted = fit_means(guide, X, Y, objective=objective, **options)
     fitted.history["seconds"] += posterior.history["seconds"].iloc[-1]
     fitted.history["epoch"] += posterior.history["epoch"].iloc[-1]
     fitted.history = pd.concat([posterior.history, fitted.history], ignore_index=True)

@@ -175,10 +175,7 @@ class Folds:
         v_z = self._Y.new_zeros(G, K, layers[0].pseudo_count)
         v = plain.v.clone() if inputs is None else plain.v  # which stays
         fit = _Fit(layers, copy.deepcopy(plain.likelihoods), v, v_z)
-        least, steps = (
-            (default.CURVED_EPOCHS, default.CURVED_STEPS) if inputs is None else (default.EPOCHS, default.CAVITY_STEPS)
-        )
-        self._train(first, fit, default.epoch_count(N, least, steps), default.CURVED_LR, inputs)
+        self._train(first, fit, default.curve_epochs(N, settings), default.CURVED_LR, inputs)
         return fit
 
     def _cavity(self, first: _First, plain: _Fit) -> Tensor:
